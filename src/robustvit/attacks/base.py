@@ -1,0 +1,107 @@
+"""The contract of an attack: (model, x, y) -> x_adv, inside ball and box, the model left as it was."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from robustvit.errors import UserError
+from robustvit.threat import Threat
+
+Model = Callable[[Tensor], Tensor]
+
+
+class Attack:
+    """Base of all attacks: frozen dataclasses that implement `perturb`.
+
+    With a `seed` the noise is a function of the image (see `noise`); with None it comes from torch's generator.
+    """
+
+    threat: Threat
+    seed: int | None
+
+    def __call__(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
+        """The checked way in: bad images and NaN logits are errors, and what comes back is clipped once more."""
+        check_images(x)
+        if len(x) == 0:
+            return x.clone()
+        with attackable(model):
+            x_adv = self.perturb(model, x, y).detach()
+        bad = ~x_adv.isfinite().flatten(1).all(1)
+        if bad.any():
+            first = int(bad.nonzero()[0, 0])
+            raise UserError(
+                f"{type(self).__name__}: the model gave NaN or infinite values for {int(bad.sum())} of {len(x)} images "
+                f"(first: number {first} of the batch); its weights or its input may be broken"
+            )
+        return self.threat.project(x_adv, x)
+
+    def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
+        """The attack itself, unchecked, on a model that is `attackable`: the training loop's hot path."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement perturb()")
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__.lower()
+
+    def scaled(self, factor: float) -> Self:
+        """The same attack at factor·eps, for eps schedules."""
+        changes: dict[str, Any] = {"threat": self.threat.scaled(factor)}
+        return replace(self, **changes)  # type: ignore[type-var]
+
+
+@contextmanager
+def attackable(model: Model) -> Iterator[None]:
+    """Eval mode and frozen parameters inside, everything as before outside; gradients on, whatever the caller's setting.
+
+    Frozen parameters save the weight half of every backward pass and keep `.grad` untouched.
+    """
+    if not isinstance(model, nn.Module):
+        with torch.enable_grad():
+            yield
+        return
+    training = [module for module in model.modules() if module.training]
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    try:
+        for module in training:
+            module.training = False
+        for p in trainable:
+            p.requires_grad_(False)
+        with torch.enable_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+        for p in trainable:
+            p.requires_grad_(True)
+
+
+def input_gradient(model: Model, x: Tensor, loss: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """(loss [B], its gradient with respect to x).
+
+    The sum, not the mean, is differentiated: an image's gradient must not depend on its batch. Where the loss is not finite
+    the gradient is NaN, so that the fault reaches the example and is reported without a device sync at every step.
+    """
+    x = x.detach().requires_grad_()
+    value = loss(model(x))
+    grad = None
+    if value.requires_grad:
+        (grad,) = torch.autograd.grad(value.sum(), x, allow_unused=True)
+    grad = torch.zeros_like(x) if grad is None else grad
+    finite = value.detach().isfinite().view(-1, *[1] * (x.dim() - 1))
+    return value.detach(), grad.where(finite, torch.nan)
+
+
+def check_images(x: Tensor) -> None:
+    if x.dim() != 4 or not x.is_floating_point():
+        raise UserError(
+            f"images: got {x.dtype} of shape {tuple(x.shape)}; accepted: floats [batch, channels, height, width] in [0, 1]"
+        )
+    if x.numel() and not bool(((x >= 0) & (x <= 1)).all()):
+        raise UserError(
+            f"images: values from {float(x.min()):.3g} to {float(x.max()):.3g}; accepted: [0, 1]. "
+            "Normalisation belongs inside the model: see robustvit.Classifier"
+        )

@@ -1,0 +1,6 @@
+"""Data: sources of images and what is done to them before a model sees them."""
+
+from robustvit.data.augment import augment
+from robustvit.data.sources import SOURCES, DataSpec, Images, hold_out
+
+__all__ = ["SOURCES", "DataSpec", "Images", "augment", "hold_out"]

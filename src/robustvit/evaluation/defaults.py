@@ -1,0 +1,54 @@
+"""What an evaluation takes from the run it judges where the command line is silent."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from robustvit import config
+from robustvit.config import Recipe
+from robustvit.data import Images
+from robustvit.data.sources import DataSpec
+from robustvit.errors import UserError
+from robustvit.objectives.adversarial import Adversarial
+from robustvit.threat import Threat, parse_number
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The recipe of the model, if it is a run, and the folder for the outcomes."""
+
+    recipe: Recipe | None
+    out: Path
+
+    def data(self, text: str | None) -> Images:
+        own = self.recipe.data if self.recipe else None
+        if text is None:
+            if own is None:
+                raise UserError("--data: missing; the model is no run, so say which images, as in --data cifar10:PATH")
+            return own.load("test")
+        given = DataSpec.parse(text)
+        # The run's own set, named without its place, is where training found it.
+        same = own is not None and own.source == given.source and given.path is None
+        return (own if own is not None and same else given).load("test")
+
+    def threat(self, norm: str | None, eps: str | None) -> Threat:
+        own = _trained_against(self.recipe)
+        if eps is None and own is None:
+            raise UserError("--eps: missing; the model was not trained against a threat, so say one, as in --eps 8/255")
+        radius = own.eps if eps is None and own else parse_number(eps or "", "--eps")
+        if eps is None and own and norm not in (None, own.norm):
+            raise UserError(f"--eps: missing; the run's own eps is for {own.norm}, not for --norm {norm}")
+        return Threat(norm or (own.norm if own else "linf"), radius)
+
+
+def defaults_of(model: str) -> Defaults:
+    folder = Path(model)
+    if (folder / "recipe.yaml").is_file():
+        return Defaults(config.load(folder / "recipe.yaml"), folder)
+    return Defaults(None, Path("runs") / folder.stem)
+
+
+def _trained_against(recipe: Recipe | None) -> Threat | None:
+    for phase in reversed(recipe.phases if recipe else ()):
+        if isinstance(phase.objective, Adversarial):
+            return phase.objective.adversary.threat
+    return None

@@ -1,0 +1,79 @@
+"""Outcome: a number with its evidence. Per-image results are kept; a mean cannot be undone."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robustvit.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`correct` per image, arrays that belong to it, and everything needed to make it again."""
+
+    name: str
+    correct: np.ndarray
+    provenance: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+    @property
+    def n(self) -> int:
+        return len(self.correct)
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.correct.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return wilson(int(self.correct.sum()), self.n)
+
+    @property
+    def eps(self) -> float:
+        threat = self.provenance["threat"]
+        return threat["eps"] if threat else 0.0
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.name}: {self.accuracy:.1%} (95% interval {low:.1%} to {high:.1%}, n = {self.n})"
+
+    def save(self, folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.name.replace(' ', '_').replace('/', '-')}.json"
+        summary = {
+            "name": self.name,
+            "accuracy": self.accuracy,
+            "correct": int(self.correct.sum()),
+            "n": self.n,
+            "interval_95": self.interval,
+            **self.provenance,
+        }
+        # The arrays first: a JSON file means that its evidence is there.
+        arrays: dict[str, Any] = {"correct": self.correct, **self.arrays}
+        np.savez_compressed(path.with_suffix(".npz"), **arrays)
+        path.write_text(json.dumps(summary, indent=2) + "\n")
+        return path
+
+    @staticmethod
+    def load(path: Path) -> "Outcome":
+        try:
+            provenance = json.loads(path.read_text())
+            with np.load(path.with_suffix(".npz"), allow_pickle=False) as file:
+                arrays = dict(file)
+            correct = arrays.pop("correct")
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(f"{path}: not a readable outcome: {error}") from None
+        summary = {"accuracy", "correct", "n", "interval_95"}
+        return Outcome(provenance.pop("name"), correct, {k: v for k, v in provenance.items() if k not in summary}, arrays)
+
+
+def wilson(correct: int, n: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's 95% interval for a share: honest near 0 and 1 too."""
+    share = correct / n
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)

@@ -1,0 +1,47 @@
+"""What `robustvit list` prints: each registry, a line an entry with the first line of its docstring."""
+
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatch
+from typing import Any
+
+
+def _described(registry: dict[str, Any], pattern: str) -> Iterable[str]:
+    names = [name for name in registry if fnmatch(name, pattern)]
+    width = max(map(len, names), default=0)
+    for name in names:
+        line = (registry[name].__doc__ or "").strip().splitlines()[0]
+        yield f"{name:<{width}}  {line}"
+
+
+def recipes(pattern: str) -> Iterable[str]:
+    from robustvit.recipes import RECIPES
+
+    return _described(RECIPES, pattern)
+
+
+def models(pattern: str) -> Iterable[str]:
+    import timm
+
+    import robustvit.models  # noqa: F401  (registers our own)
+
+    return timm.list_models(pattern)
+
+
+def attacks(pattern: str) -> Iterable[str]:
+    from robustvit.attacks import ATTACKS
+
+    return _described(ATTACKS, pattern)
+
+
+def data(pattern: str) -> Iterable[str]:
+    from robustvit.data import SOURCES
+
+    return _described(SOURCES, pattern)
+
+
+LISTS: dict[str, Callable[[str], Iterable[str]]] = {
+    "recipes": recipes,
+    "models": models,
+    "attacks": attacks,
+    "data": data,
+}

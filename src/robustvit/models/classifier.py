@@ -1,0 +1,128 @@
+"""Classifier: images in [0, 1] in, logits out. Normalisation happens here and nowhere else."""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from torch import Tensor, nn
+
+from robustvit.errors import UserError, unknown
+from robustvit.models import zoo as zoo  # registers our models with timm
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A timm model by name, with what its constructor takes in `args`, and the normalisation put before it."""
+
+    name: str
+    num_classes: int = 10
+    channels: int = 3
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    args: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.num_classes < 2:
+            raise UserError(f"model.num_classes: {self.num_classes}; accepted: 2 or more")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, self.channels):
+                raise UserError(f"model.{name}: {values}; accepted: 1 or {self.channels} numbers, one a channel")
+        if min(self.std) <= 0:
+            raise UserError(f"model.std: {self.std}; accepted: numbers above 0")
+
+
+class Classifier(nn.Module):
+    """Normalisation + backbone."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        num_classes: int | None = None,
+        mean: tuple[float, ...] = (0.0,),
+        std: tuple[float, ...] = (1.0,),
+        input_size: tuple[int, int, int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.num_classes = num_classes if num_classes is not None else getattr(backbone, "num_classes", None)
+        self.input_size = input_size
+        # Not in the state dict: they come with the specification, and the weights stay those of the plain backbone.
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.backbone((x - self.mean) / self.std)
+
+
+def build(spec: ModelSpec) -> Classifier:
+    """A freshly initialised model."""
+    if not timm.is_model(spec.name):
+        raise unknown("model", spec.name, timm.list_models())
+    try:
+        backbone = timm.create_model(spec.name, num_classes=spec.num_classes, in_chans=spec.channels, **spec.args)
+    except TypeError as error:
+        raise UserError(f"model.args: {spec.args} is not accepted by {spec.name}: {error}") from None
+    return Classifier(backbone, spec.num_classes, spec.mean, spec.std, _input_size(backbone, spec.channels))
+
+
+def load_model(model: str | Path | nn.Module, checkpoint: str = "best") -> Classifier:
+    """A ready model in eval mode from a run folder, a checkpoint file, a timm name (with its published weights) or a module.
+
+    A module from Python must take images in [0, 1]; wrap it in `Classifier(module, mean=…, std=…)` if it does not.
+    """
+    # Imported here: a checkpoint records a Recipe's model, so that module needs this one.
+    from robustvit.training.checkpoint import load_weights
+
+    if isinstance(model, nn.Module):
+        return (model if isinstance(model, Classifier) else Classifier(model)).eval()
+    path = Path(model)
+    if (path / "recipe.yaml").is_file():
+        path = path / "checkpoints" / f"{checkpoint}.safetensors"
+    if path.is_file() or path.suffix == ".safetensors":
+        spec, weights = load_weights(path)
+        loaded = build(spec)
+        wanted, given = ({name: tuple(w.shape) for name, w in d.items()} for d in (loaded.state_dict(), weights))
+        wrong = [name for name in wanted | given if wanted.get(name) != given.get(name)]
+        if wrong:
+            raise UserError(
+                f"{path}: its weights do not fit {spec.name}: {len(wrong)} differ, the first is {wrong[0]}, "
+                f"of shape {given.get(wrong[0])} there and {wanted.get(wrong[0])} in the model"
+            )
+        loaded.load_state_dict(weights)
+        return loaded.eval()
+    if path.is_dir():
+        raise UserError(f"model {str(model)!r}: the folder holds no recipe.yaml, so it is no run of robustvit")
+    if not timm.is_model(str(model)):
+        raise unknown("model (no such run folder or file either)", str(model), timm.list_models())
+    return _published(str(model))
+
+
+def _published(name: str) -> Classifier:
+    try:
+        backbone = timm.create_model(name, pretrained=True)
+    except Exception as error:  # the hub client raises many kinds; all mean: no weights
+        raise UserError(f"model {name!r}: its published weights could not be loaded: {error}") from error
+    settings = timm.data.resolve_model_data_config(backbone)
+    classifier = Classifier(backbone, None, settings["mean"], settings["std"], tuple(settings["input_size"]))
+    return classifier.eval()
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A hash of every weight and buffer, normalisation included: which model a number belongs to."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted([*model.named_parameters(), *model.named_buffers()]):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _input_size(backbone: nn.Module, channels: int) -> tuple[int, int, int] | None:
+    """What the model insists on; None if it takes any size, as convolutional networks do."""
+    size = getattr(getattr(backbone, "patch_embed", None), "img_size", None)
+    return (channels, *size) if size else None

@@ -1,0 +1,37 @@
+"""The contract of an objective: first the attack, then the loss on what it found.
+
+They are split so that the attack runs on the raw, frozen module while only the loss passes through the distributed wrapper.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+from torch import Tensor
+
+from robustvit.attacks import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A scalar to differentiate and the batch means to log, all still on the device."""
+
+    value: Tensor
+    metrics: dict[str, Tensor]
+
+
+class Objective:
+    """Base of all objectives: frozen dataclasses that know nothing of time (see `training.schedule.Phase`)."""
+
+    def attack(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} does not implement attack()")
+
+    def loss(self, model: Model, x: Tensor, x_adv: Tensor, y: Tensor) -> Loss:
+        raise NotImplementedError(f"{type(self).__name__} does not implement loss()")
+
+    def scaled(self, factor: float) -> Self:
+        """The same objective against factor·eps."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement scaled()")
+
+
+def accuracy(logits: Tensor, y: Tensor) -> Tensor:
+    return (logits.detach().argmax(1) == y).float().mean()

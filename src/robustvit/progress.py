@@ -1,0 +1,62 @@
+"""Progress for loops of more than a few seconds: a bar with rate and time left, or plain lines when nobody watches."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Advance = Callable[[int, str], None]
+
+
+@contextmanager
+def progress(total: int, what: str, unit: str = "images", done: int = 0, shown: bool = True) -> Iterator[Advance]:
+    """Yields advance(count, note); `done` were finished before, as after a resume."""
+    if not shown:
+        yield lambda count, note: None
+    elif sys.stderr.isatty():
+        yield from _bar(total, what, unit, done)
+    else:
+        yield from _lines(total, what, unit, done)
+
+
+def _bar(total: int, what: str, unit: str, done: int) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f}%  {task.fields[rate]}"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("[dim]{task.fields[note]}"),
+    )
+    started = time.monotonic()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(what, total=total, completed=done, rate="", note="")
+        finished = 0
+
+        def advance(count: int, note: str) -> None:
+            nonlocal finished
+            finished += count
+            rate = f"{finished / max(time.monotonic() - started, 1e-9):,.0f} {unit}/s"
+            bar.update(task, advance=count, rate=rate, note=note)
+
+        yield advance
+
+
+def _lines(total: int, what: str, unit: str, done: int, every: float = 10.0) -> Iterator[Advance]:
+    started = printed = time.monotonic()
+    finished = 0
+
+    def advance(count: int, note: str) -> None:
+        nonlocal finished, printed
+        finished += count
+        now = time.monotonic()
+        if now - printed >= every:
+            printed = now
+            rate = finished / (now - started)
+            left = max(0, total - done - finished) / rate
+            share = 100 * (done + finished) / total
+            print(f"{what}: {share:.0f}%, {rate:,.0f} {unit}/s, {left:.0f} s left  {note}", file=sys.stderr, flush=True)
+
+    yield advance

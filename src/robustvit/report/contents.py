@@ -1,0 +1,55 @@
+"""What a report knows of a run, read from its files alone: a report never runs a model."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from robustvit.errors import UserError
+from robustvit.evaluation.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RunContents:
+    name: str
+    recipe: str | None
+    metrics: list[dict[str, Any]]
+    outcomes: list[Outcome]  # clean first, then by eps
+
+    @property
+    def clean(self) -> Outcome | None:
+        return next((o for o in self.outcomes if o.provenance["attack"] is None), None)
+
+    @property
+    def attacked(self) -> list[Outcome]:
+        return [o for o in self.outcomes if o.provenance["attack"] is not None]
+
+    def headline(self, threat: tuple[str, float] | None) -> Outcome | None:
+        """The strongest attack within the threat that the page is about."""
+        within = [o for o in self.attacked if threat_of(o) == threat]
+        return min(within, key=lambda o: o.accuracy, default=None)
+
+
+def read_run(folder: Path) -> RunContents:
+    recipe, metrics = folder / "recipe.yaml", folder / "metrics.jsonl"
+    outcomes = [Outcome.load(path) for path in (folder / "outcomes").glob("*.json")]
+    if not outcomes and not recipe.exists():
+        raise UserError(f"run {str(folder)!r}: holds neither recipe.yaml nor outcomes/; accepted: folders of train or evaluate")
+    return RunContents(
+        folder.resolve().name,
+        recipe.read_text() if recipe.exists() else None,
+        [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else [],
+        sorted(outcomes, key=lambda o: (o.provenance["attack"] is not None, o.eps, o.name)),
+    )
+
+
+def threat_of(outcome: Outcome) -> tuple[str, float]:
+    threat = outcome.provenance["threat"]
+    return threat["norm"], threat["eps"]
+
+
+def main_threat(runs: list[RunContents]) -> tuple[str, float] | None:
+    """The threat that most outcomes share: in a sweep, the one that was asked for."""
+    counted = Counter(threat_of(o) for run in runs for o in run.attacked)
+    return counted.most_common(1)[0][0] if counted else None

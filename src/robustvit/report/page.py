@@ -1,0 +1,41 @@
+"""write_report(): the page itself."""
+
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from robustvit.errors import UserError
+from robustvit.report.contents import RunContents, main_threat, read_run
+from robustvit.report.figures import COLOURS, accuracy_against_eps, examples, training_curves
+
+
+def write_report(runs: list[str | Path] | list[Path], out: str | Path) -> Path:
+    """One page of one run or several; it opens from disk and loads nothing."""
+    if not runs:
+        raise UserError("runs: none given; accepted: one folder or more")
+    contents = [read_run(Path(run)) for run in runs]
+    threat = main_threat(contents)
+    curves = [
+        training_curves(contents, "held_out_accuracy", "held-out accuracy under the selecting attack"),
+        training_curves(contents, "loss", "training loss"),
+    ]
+    environment = Environment(loader=PackageLoader("robustvit.report", "."), autoescape=True, undefined=StrictUndefined)
+    page = environment.get_template("page.html").render(
+        runs=contents,
+        colours=COLOURS * 8,
+        threat=threat,
+        headlines=[run.headline(threat) for run in contents],
+        sweep=accuracy_against_eps(contents, threat[0]) if threat else None,
+        examples=examples,
+        curves=[curve for curve in curves if curve],
+        columns=_columns(contents),
+    )
+    path = Path(out)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page)
+    return path
+
+
+def _columns(contents: list[RunContents]) -> list[str]:
+    """Every outcome's name once, in the order of the runs."""
+    return list(dict.fromkeys(outcome.name for run in contents for outcome in run.outcomes))

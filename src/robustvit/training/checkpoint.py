@@ -1,0 +1,139 @@
+"""Checkpoints: safetensors files that are either whole or not there."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialise
+from torch import Tensor, nn
+
+from robustvit.config import from_data, to_data
+from robustvit.errors import UserError
+from robustvit.models import ModelSpec
+
+FORMAT = "robustvit"
+
+
+def write(path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+    """Atomically: a new file is complete and on the disk before it takes the old one's place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    try:
+        with open(partial, "wb") as file:
+            file.write(serialise(plain, {"format": FORMAT, "meta": json.dumps(meta)}))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        kept = f"the previous {path.name} is untouched" if path.exists() else "nothing was overwritten"
+        raise UserError(
+            f"{path}: could not be saved ({error.strerror}); {kept}. Make room and run the same command again to go on"
+        ) from error
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    if not path.is_file():
+        raise UserError(f"{path}: no such checkpoint; it appears after the first epoch of a run")
+    try:
+        with safe_open(path, "pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except (SafetensorError, OSError) as error:
+        if _is_pickle(path):
+            raise UserError(
+                f"{path}: is a pickle, which can run code when opened. Accepted: .safetensors. If you trust it, load it "
+                "yourself (torch.load with weights_only=True) and pass the module to robustvit.load_model"
+            ) from None
+        raise UserError(f"{path}: truncated or not a safetensors file ({error})") from None
+    if header.get("format") != FORMAT:
+        raise UserError(f"{path}: was not written by robustvit, so it does not say which model its weights belong to")
+    return tensors, json.loads(header["meta"])
+
+
+def _is_pickle(path: Path) -> bool:
+    """By its first bytes: torch's zip, or a pickle of protocol 2 and above."""
+    with open(path, "rb") as file:
+        start = file.read(2)
+    return start == b"PK" or start[:1] == b"\x80"
+
+
+def save_weights(path: Path, spec: ModelSpec, weights: dict[str, Tensor], meta: dict[str, Any]) -> None:
+    """A model to use: its weights and what is needed to build it."""
+    write(path, weights, {"model": to_data(spec), **meta})
+
+
+def load_weights(path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
+    tensors, meta = read(path)
+    if "model" not in meta:
+        raise UserError(f"{path}: holds the state of a training run; accepted: best.safetensors or last.safetensors")
+    return from_data(ModelSpec, meta["model"], "model"), tensors
+
+
+@dataclass
+class State:
+    """What a run needs to go on exactly: all else follows from recipe and step."""
+
+    step: int = 0
+    phase: int = 0
+    best: float = -1.0
+    log_lines: int = 0
+
+
+def save_state(path: Path, state: State, model: nn.Module, ema: dict[str, Tensor], optimizer: Any) -> None:
+    tensors: dict[str, Tensor] = {}
+    parts = {"model": dict(model.state_dict()), "ema": ema, "optimizer": optimizer.state_dict()}
+    layout = _take_tensors(parts, "", tensors)
+    write(path, tensors, {"state": vars(state), "layout": layout})
+
+
+@dataclass
+class Restored:
+    state: State
+    model: dict[str, Tensor]
+    ema: dict[str, Tensor]
+    optimizer: dict[str, Any]
+
+    def load_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.load_state_dict(self.optimizer)
+
+
+def load_state(path: Path) -> Restored:
+    tensors, meta = read(path)
+    if "layout" not in meta:
+        raise UserError(f"{path}: holds the weights of a model, not the state of a training run")
+    return Restored(State(**meta["state"]), **_put_tensors(meta["layout"], tensors))
+
+
+def _take_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """A nested value as JSON, its tensors moved to `tensors` under the names that stand in their place."""
+    if isinstance(value, Tensor):
+        tensors[name] = value
+        return {"tensor": name}
+    if isinstance(value, dict):  # as pairs: an optimiser's keys are numbers, which JSON would turn into text
+        return {
+            "dict": [[key, _take_tensors(item, f"{name}.{key}" if name else str(key), tensors)] for key, item in value.items()]
+        }
+    if isinstance(value, list | tuple):
+        return {type(value).__name__: [_take_tensors(item, f"{name}.{i}", tensors) for i, item in enumerate(value)]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise UserError(f"{name}: the optimiser keeps a {type(value).__name__}, which a checkpoint cannot hold; choose another")
+
+
+def _put_tensors(layout: Any, tensors: dict[str, Tensor]) -> Any:
+    """The inverse of `_take_tensors`."""
+    if not isinstance(layout, dict):
+        return layout
+    ((kind, content),) = layout.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind in ("list", "tuple"):
+        items = [_put_tensors(item, tensors) for item in content]
+        return tuple(items) if kind == "tuple" else items
+    return {key: _put_tensors(item, tensors) for key, item in content}

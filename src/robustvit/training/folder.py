@@ -1,0 +1,70 @@
+"""The folder of a run: recipe.yaml, metrics.jsonl, checkpoints/, outcomes/, report.html."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from robustvit import config
+from robustvit.config import Recipe, to_data
+from robustvit.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    path: Path
+
+    @property
+    def state(self) -> Path:
+        return self.path / "checkpoints" / "resume.safetensors"
+
+    @property
+    def best(self) -> Path:
+        return self.path / "checkpoints" / "best.safetensors"
+
+    @property
+    def last(self) -> Path:
+        return self.path / "checkpoints" / "last.safetensors"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def log(self, record: dict[str, Any]) -> None:
+        with open(self.metrics, "a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def keep_log_lines(self, count: int) -> None:
+        """Forget what was logged after the checkpoint that a run goes on from: it will be logged again."""
+        lines = self.metrics.read_text().splitlines(keepends=True) if self.metrics.exists() else []
+        self.metrics.write_text("".join(lines[:count]))
+
+
+def open_run(path: Path, recipe: Recipe) -> RunFolder:
+    """A new folder, or one that holds this very run."""
+    recipe_file = path / "recipe.yaml"
+    if recipe_file.exists():
+        held = config.load(recipe_file)
+        if held.hash() != recipe.hash():
+            raise UserError(
+                f"out: {str(path)!r} holds another run ({held.name}), which differs in {_first_difference(held, recipe)}. "
+                "Pass another --out, or remove the folder if you no longer need it"
+            )
+    elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"out: {str(path)!r} exists and is not a run; accepted: a new or empty folder")
+    path.mkdir(parents=True, exist_ok=True)
+    config.save(recipe, recipe_file)
+    return RunFolder(path)
+
+
+def _first_difference(held: Recipe, wanted: Recipe) -> str:
+    old, new = _flat(to_data(held, identity=True)), _flat(to_data(wanted, identity=True))
+    key = next(key for key in [*old, *new] if old.get(key) != new.get(key))
+    return f"{key}: {old.get(key)} there, {new.get(key)} here"
+
+
+def _flat(data: Any, path: str = "") -> dict[str, Any]:
+    items = enumerate(data) if isinstance(data, list) else data.items() if isinstance(data, dict) else None
+    if items is None:
+        return {path: data}
+    return {k: v for key, item in items for k, v in _flat(item, f"{path}.{key}" if path else str(key)).items()}

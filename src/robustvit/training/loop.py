@@ -1,0 +1,182 @@
+"""fit(): the training loop.
+
+Every step's randomness and data follow from (seed, step), so a run can stop anywhere and go on bit for bit.
+"""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from robustvit.config import Recipe
+from robustvit.data import Images, augment, hold_out
+from robustvit.errors import UserError
+from robustvit.evaluation.judge import check_fits, judge
+from robustvit.models import Classifier, build
+from robustvit.objectives import Objective
+from robustvit.progress import progress
+from robustvit.training import checkpoint
+from robustvit.training.calendar import Calendar, step_seed
+from robustvit.training.checkpoint import Restored, State
+from robustvit.training.ema import Ema, averaged
+from robustvit.training.folder import RunFolder, open_run
+from robustvit.training.meter import Meter
+from robustvit.training.optimizer import make_optimizer, set_lr
+
+
+def fit(recipe: Recipe, out: str | Path, device: str | None = None, save_every: int = 500) -> Path:
+    """Train by the recipe, into the folder `out`; if it holds this run already, go on where it stopped.
+
+    The state is saved at the end of each epoch and, in long ones, every `save_every` steps.
+    """
+    accelerator = Accelerator(cpu=device == "cpu")
+    run, restored = _start(recipe, Path(out), accelerator)
+    calendar, state, size = run.calendar, run.state, recipe.batch_size
+    with progress(calendar.total * size, recipe.name, done=state.step * size, shown=accelerator.is_main_process) as advance:
+        for index, phase in enumerate(recipe.phases):
+            if state.step >= calendar.end(index):
+                continue
+            phase.select_parameters(run.model)
+            optimizer = make_optimizer(recipe.optim, run.model)
+            if restored and state.phase == index:
+                restored.load_optimizer(optimizer)
+            state.phase = index
+            wrapped, optimizer = accelerator.prepare(run.model, optimizer)
+            for step in range(state.step, calendar.end(index)):
+                now = calendar.progress(index, step)
+                lr = recipe.optim.lr * recipe.optim.schedule(now)
+                set_lr(optimizer, lr)
+                run.step(wrapped, optimizer, phase.at(now), step)
+                state.step = step + 1
+                advance(size, run.note)
+                epoch, within = divmod(state.step, calendar.steps_per_epoch)
+                if within == 0 or within % save_every == 0:
+                    run.log({"lr": lr, "eps": phase.eps(now)})
+                    if within == 0 and (epoch % recipe.select_every == 0 or state.step == calendar.total):
+                        run.select(epoch)
+                    run.save(optimizer)
+    run.finish()
+    return run.folder.path
+
+
+def _start(recipe: Recipe, out: Path, accelerator: Accelerator) -> tuple["_Run", Restored | None]:
+    """Build everything once, so that a recipe that cannot work fails before the folder is touched."""
+    train, held_out = (part.to(accelerator.device) for part in hold_out(recipe.data.load("train"), recipe.seed))
+    if recipe.batch_size % (recipe.accumulate * accelerator.num_processes):
+        raise UserError(
+            f"batch_size: {recipe.batch_size} does not divide into accumulate {recipe.accumulate} × "
+            f"{accelerator.num_processes} processes"
+        )
+    calendar = Calendar(recipe, len(train))
+    torch.manual_seed(recipe.seed)
+    model = build(recipe.model)
+    check_fits(model, train)
+    for phase in recipe.phases:
+        phase.select_parameters(model)
+        make_optimizer(recipe.optim, model)
+    model.to(accelerator.device)
+    ema = Ema(model, recipe.ema) if recipe.ema else None
+
+    folder = open_run(out, recipe) if accelerator.is_main_process else RunFolder(out)
+    accelerator.wait_for_everyone()
+    restored = checkpoint.load_state(folder.state) if folder.state.exists() else None
+    if restored:
+        model.load_state_dict(restored.model)
+        if ema:
+            ema.load(restored.ema)
+    state = restored.state if restored else State()
+    if accelerator.is_main_process:
+        folder.keep_log_lines(state.log_lines)
+    return _Run(recipe, accelerator, folder, calendar, train, held_out, model, ema, state, Meter(accelerator)), restored
+
+
+@dataclass
+class _Run:
+    """The parts of a run that its steps share."""
+
+    recipe: Recipe
+    accelerator: Accelerator
+    folder: RunFolder
+    calendar: Calendar
+    train: Images
+    held_out: Images
+    model: Classifier
+    ema: Ema | None
+    state: State
+    meter: Meter
+    note: str = ""
+
+    def step(self, wrapped: nn.Module, optimizer: Optimizer, objective: Objective, step: int) -> None:
+        """One optimiser step on this process's share of a global batch, in `accumulate` micro-batches."""
+        torch.manual_seed(step_seed(self.recipe.seed, step, self.accelerator.process_index))
+        parts = self._share(self.calendar.batch(step)).chunk(self.recipe.accumulate)
+        wrapped.train()
+        for number, part in enumerate(parts):
+            x, y = self.train.batch(part)
+            x = augment(x, self.recipe.data.pad, self.recipe.data.flip)
+            with self._autocast():
+                x_adv = objective.attack(self.model, x, y)
+            # Processes exchange gradients once a step, with the last part.
+            with nullcontext() if number == len(parts) - 1 else self.accelerator.no_sync(wrapped):
+                with self._autocast():
+                    loss = objective.loss(wrapped, x, x_adv, y)
+                self.accelerator.backward(loss.value / len(parts))
+            self.meter.add(loss, len(part), step)
+        if self.recipe.clip:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        if self.ema:
+            self.ema.update(self.model)
+
+    def select(self, epoch: int) -> None:
+        """Keep the weights as best if they are more accurate on the held-out images, under the recipe's attack."""
+        share = self._share(torch.arange(len(self.held_out)))
+        correct = 0
+        with averaged(self.model, self.ema):
+            if len(share):
+                correct = int(judge(self.model, self.held_out.subset(share), self.recipe.select).correct.sum())
+            counted = self.accelerator.reduce(torch.tensor([correct], device=self.accelerator.device), "sum")
+            score = int(counted) / len(self.held_out)
+            self._record({"held_out_accuracy": score, "held_out_images": len(self.held_out)})
+            self.note = f"epoch {epoch}/{self.recipe.epochs}, held-out accuracy {score:.1%}"
+            if score > self.state.best:
+                self.state.best = score
+                self._export(self.folder.best)
+
+    def log(self, scheduled: dict[str, float]) -> None:
+        self.meter.check_finite(self.model, self.state.step, self.folder.state.parent)
+        self._record({**scheduled, **self.meter.means()})
+
+    def save(self, optimizer: Optimizer) -> None:
+        if self.accelerator.is_main_process:
+            average = self.ema.average if self.ema else {}
+            checkpoint.save_state(self.folder.state, self.state, self.model, average, optimizer)
+
+    def finish(self) -> None:
+        if not self.folder.last.exists():
+            with averaged(self.model, self.ema):
+                self._export(self.folder.last)
+        self.accelerator.wait_for_everyone()
+
+    def _share(self, index: Tensor) -> Tensor:
+        """This process's part of images given by their places."""
+        return index[self.accelerator.process_index :: self.accelerator.num_processes].to(self.train.x.device)
+
+    def _record(self, record: dict[str, float]) -> None:
+        self.state.log_lines += 1
+        if self.accelerator.is_main_process:
+            epoch = self.state.step / self.calendar.steps_per_epoch
+            self.folder.log({"step": self.state.step, "epoch": epoch, **record})
+
+    def _export(self, path: Path) -> None:
+        if self.accelerator.is_main_process:
+            meta = {"step": self.state.step, "held_out_accuracy": self.state.best, "recipe": self.recipe.hash()}
+            checkpoint.save_weights(path, self.recipe.model, self.model.state_dict(), meta)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=self.recipe.precision == "bf16")

@@ -1,0 +1,23 @@
+"""The optimiser of a phase."""
+
+import torch
+from timm.optim import create_optimizer_v2, list_optimizers
+
+from robustvit.config import Optim
+from robustvit.errors import UserError, unknown
+from robustvit.models import Classifier
+
+
+def make_optimizer(optim: Optim, model: Classifier) -> torch.optim.Optimizer:
+    """timm's optimiser of that name; weights of one dimension are not decayed."""
+    if optim.type not in list_optimizers():
+        raise unknown("optim.type", optim.type, list_optimizers())
+    try:
+        return create_optimizer_v2(model, optim.type, lr=optim.lr, weight_decay=optim.weight_decay, **optim.args)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise UserError(f"optim: {optim.type} does not accept lr={optim.lr}, args={optim.args}: {error}") from None
+
+
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group.get("lr_scale", 1.0)  # timm's layer-wise decay

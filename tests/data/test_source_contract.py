@@ -1,0 +1,254 @@
+"""What every data source promises, tested on every entry of the registry, and what each refuses."""
+
+import hashlib
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from torch import Tensor
+
+from robustvit.data import SOURCES, DataSpec, Images, hold_out
+from robustvit.errors import UserError
+
+Arrays = dict[str, np.ndarray]
+
+
+def arrays(shape: tuple[int, ...] = (32, 32, 3), classes: int = 10, **changes: np.ndarray) -> Arrays:
+    """40 images for training and 20 for testing, uint8."""
+    rng = np.random.default_rng(0)
+    made: Arrays = {}
+    for split, count in (("train", 40), ("test", 20)):
+        made[f"x_{split}"] = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
+        made[f"y_{split}"] = np.arange(count) % classes
+    return {**made, **changes}
+
+
+def write(folder: Path, content: Arrays) -> str:
+    path = folder / "set.npz"
+    np.savez(path, **content)
+    return str(path)
+
+
+TABLE: dict[str, Callable[[Path], DataSpec]] = {
+    "digits": lambda folder: DataSpec("digits"),
+    "cifar10": lambda folder: DataSpec("cifar10", write(folder, arrays())),
+    "npz": lambda folder: DataSpec("npz", write(folder, arrays((9, 7, 1), classes=4))),
+}
+
+
+def test_the_table_covers_the_registry() -> None:
+    assert TABLE.keys() == SOURCES.keys()
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("name", TABLE)
+def test_every_source_gives_labelled_images_in_the_unit_box(name: str, split: str, tmp_path: Path) -> None:
+    images = TABLE[name](tmp_path).load(split)
+    x, y = images.batch(slice(0, 16))
+    assert (x.shape, x.dtype) == ((16, *images.shape), torch.float32)
+    assert (y.shape, y.dtype) == ((16,), torch.int64)
+    assert x.min() >= 0
+    assert x.max() <= 1
+    assert x.max() > 0.5  # scaled to the box, not below it
+    assert images.shape[0] in (1, 3)
+    assert images.y.min() >= 0
+    assert images.y.max() < images.num_classes
+    assert images.x.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_every_source_is_the_same_each_time_and_differs_between_splits(name: str, tmp_path: Path) -> None:
+    spec = TABLE[name](tmp_path)
+    first, again, test = spec.load("train"), spec.load("train"), spec.load("test")
+    assert torch.equal(first.x, again.x)
+    assert torch.equal(first.y, again.y)
+    assert (first.shape, first.num_classes) == (test.shape, test.num_classes)
+    assert not torch.equal(first.x[: len(test)], test.x)
+
+
+def test_digits_are_split_into_disjoint_parts_of_the_whole_set() -> None:
+    from sklearn.datasets import load_digits
+
+    train, test = DataSpec("digits").load("train"), DataSpec("digits").load("test")
+    assert (len(train), len(test), train.shape) == (1437, 360, (1, 8, 8))
+    assert train.y.bincount().min() > 130  # stratified
+
+    def rows(x: np.ndarray) -> list[tuple[int, ...]]:
+        return sorted(map(tuple, x.reshape(len(x), -1).tolist()))
+
+    both = torch.cat([train.x, test.x]).numpy().astype(int)
+    assert rows(both) == rows(np.round(load_digits().images * 255 / 16).astype(int))
+
+
+def test_an_npz_keeps_pixels_in_their_places(tmp_path: Path) -> None:
+    made = arrays((9, 7, 3))
+    images = DataSpec.parse(f"npz:{write(tmp_path, made)}").load("test")
+    assert images.shape == (3, 9, 7)
+    assert torch.equal(images.x, torch.from_numpy(made["x_test"]).permute(0, 3, 1, 2))
+    assert images.y.tolist() == made["y_test"].tolist()
+    torch.testing.assert_close(images.batch(slice(0, 4))[0], images.x[:4].float() / 255)
+
+
+def test_an_npz_may_hold_grey_images_without_a_channel_axis(tmp_path: Path) -> None:
+    assert DataSpec("npz", write(tmp_path, arrays((8, 8)))).load("train").shape == (1, 8, 8)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_an_npz_may_hold_floats(tmp_path: Path, dtype: type) -> None:
+    made = arrays((8, 8))
+    made["x_train"] = (made["x_train"] / 255).astype(dtype)
+    x, _ = DataSpec("npz", write(tmp_path, made)).load("train").batch(slice(None))
+    assert x.dtype == torch.float32
+    np.testing.assert_array_equal(x[:, 0].numpy(), made["x_train"].astype(np.float32))
+
+
+def test_class_names_in_an_npz_fix_the_class_count(tmp_path: Path) -> None:
+    names = np.array(["cat", "dog", "fox", "owl", "elk"])
+    images = DataSpec("npz", write(tmp_path, arrays((8, 8), classes=3) | {"classes": names})).load("test")
+    assert (images.classes, images.num_classes) == (("cat", "dog", "fox", "owl", "elk"), 5)
+
+
+BAD: dict[str, tuple[Arrays, str]] = {
+    "floats above one": (arrays(x_train=np.full((40, 8, 8), 255.0)), r"from 255 to 255; accepted: floats in \[0, 1\] or uint8"),
+    "floats that are not numbers": (arrays(x_train=np.full((40, 8, 8), np.nan)), "accepted: floats in"),
+    "integers of another type": (arrays(x_train=np.zeros((40, 8, 8), np.int64)), "torch.int64; accepted: uint8"),
+    "no images": (arrays(x_train=np.zeros((0, 8, 8)), y_train=np.zeros(0, int)), "the set is empty"),
+    "two channels": (arrays((8, 8, 2)), "with 1 or 3 channels"),
+    "flat images": (arrays((64,)), "accepted: .N, height, width, channels."),
+    "negative labels": (arrays(y_train=np.full(40, -1)), "labels from -1 to -1; accepted: 0 or more"),
+    "labels beyond the classes": (arrays() | {"classes": np.array(["a", "b"])}, "accepted: 0 to 1"),
+    "too few labels": (arrays(y_train=np.zeros(3, int)), r"40 images but labels of shape \(3,\)"),
+    "labels in a column": (arrays(y_train=np.zeros((40, 1), int)), r"labels of shape \(40, 1\)"),
+    "fractional labels": (arrays(y_train=np.full(40, 1.7)), "labels"),
+    "labels as words": (arrays(y_train=np.array(["cat"] * 40)), "labels"),
+    "images as words": (arrays(x_train=np.full((40, 8, 8), "a")), "images of type"),
+    "no training part": ({"x_test": np.zeros((2, 8, 8)), "y_test": np.zeros(2, int)}, "lacks x_train and y_train"),
+    "pickled objects": (arrays(x_train=np.array([{"run": "me"}] * 40, dtype=object)), "cannot be read as .npz"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_npz_is_an_error_that_says_what_is_accepted(case: str, tmp_path: Path) -> None:
+    content, message = BAD[case]
+    with pytest.raises(UserError, match=message):
+        DataSpec("npz", write(tmp_path, content)).load("train")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "text", "empty", "array"])
+def test_a_file_that_is_no_npz_is_an_error(damage: str, tmp_path: Path) -> None:
+    path = Path(write(tmp_path, arrays((8, 8))))
+    if damage == "array":
+        with path.open("wb") as file:
+            np.save(file, np.zeros((4, 8, 8)))
+    else:
+        path.write_bytes({"truncated": path.read_bytes()[:1000], "text": b"hello", "empty": b""}[damage])
+    with pytest.raises(UserError, match=r"cannot be read as \.npz"):
+        DataSpec("npz", str(path)).load("train")
+
+
+def test_missing_files_paths_and_sources_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.path: no file"):
+        DataSpec("npz", str(tmp_path / "none.npz")).load("train")
+    with pytest.raises(UserError, match=r"data\.path: missing"):
+        DataSpec("npz").load("train")
+    with pytest.raises(UserError, match="unknown data 'digitz': did you mean 'digits'"):
+        DataSpec("digitz").load("train")
+    with pytest.raises(UserError, match=r"not found in .*data\.download=true"):
+        DataSpec("cifar10", str(tmp_path)).load("test")
+
+
+def test_cifar10_labels_beyond_its_ten_classes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'cifar10': labels from 0 to 11; accepted: 0 to 9"):
+        DataSpec("cifar10", write(tmp_path, arrays(classes=12))).load("train")
+
+
+def test_cifar10_is_read_from_torchvisions_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiny folder of the real layout; only torchvision's table of file hashes is told of it."""
+    made = arrays()
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+
+    def batch(name: str, content: dict) -> list[str]:
+        data = pickle.dumps(content)
+        (folder / name).write_bytes(data)
+        return [name, hashlib.md5(data).hexdigest()]
+
+    def flat(split: str) -> dict:
+        x = made[f"x_{split}"].transpose(0, 3, 1, 2).reshape(-1, 3072)
+        return {"data": x, "labels": made[f"y_{split}"].tolist()}
+
+    cifar = torchvision.datasets.CIFAR10
+    monkeypatch.setattr(cifar, "train_list", [batch("data_batch_1", flat("train"))])
+    monkeypatch.setattr(cifar, "test_list", [batch("test_batch", flat("test"))])
+    _, digest = batch("batches.meta", {"label_names": list("abcdefghij")})
+    monkeypatch.setattr(cifar, "meta", {"filename": "batches.meta", "key": "label_names", "md5": digest})
+
+    from_folder, from_npz = DataSpec("cifar10", str(tmp_path)), DataSpec("cifar10", write(tmp_path, made))
+    for split in ("train", "test"):
+        one, other = from_folder.load(split), from_npz.load(split)
+        assert torch.equal(one.x, other.x)
+        assert torch.equal(one.y, other.y)
+        assert one.classes == other.classes
+
+
+def numbered(count: int) -> Images:
+    """Image i holds i in its pixels."""
+    x = torch.arange(count).view(-1, 1, 1, 1) / max(count, 1)
+    return Images("numbered", x, torch.arange(count) % 5)
+
+
+def places(images: Images, count: int) -> list[int]:
+    return (images.x.flatten() * count).round().int().tolist()
+
+
+@pytest.mark.parametrize(("count", "held"), [(2, 1), (50, 5), (1437, 143), (10_240, 1024), (50_000, 1024)])
+def test_hold_out_takes_a_tenth_or_1024_disjoint_images(count: int, held: int) -> None:
+    train, kept = hold_out(numbered(count), seed=0)
+    assert (len(train), len(kept)) == (count - held, held)
+    assert sorted(places(train, count) + places(kept, count)) == list(range(count))
+
+
+def test_hold_out_depends_on_the_seed_alone() -> None:
+    first, again, other = (places(hold_out(numbered(500), seed)[1], 500) for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+    assert first != list(range(50))
+
+
+def test_one_image_cannot_be_held_out_from() -> None:
+    with pytest.raises(UserError, match="accepted: 2 or more"):
+        hold_out(numbered(1), seed=0)
+
+
+def test_first_takes_the_first_images_or_a_seeded_sample_with_their_places() -> None:
+    images = numbered(100)
+    head, index = images.first(10)
+    assert index.tolist() == places(head, 100) == list(range(10))
+
+    sampled, index = images.first(10, sample_seed=3)
+    assert index.tolist() == places(sampled, 100)
+    assert len(set(index.tolist())) == 10
+    assert index.tolist() != list(range(10))
+    assert torch.equal(index, images.first(10, sample_seed=3)[1])
+    assert not torch.equal(index, images.first(10, sample_seed=4)[1])
+
+    everything, index = images.first(None)
+    assert len(everything) == 100
+    assert index.tolist() == list(range(100))
+
+
+@pytest.mark.parametrize("count", [0, -1, 101])
+def test_a_count_beyond_the_set_is_an_error(count: int) -> None:
+    with pytest.raises(UserError, match=f"images: {count}; accepted: 1 to 100"):
+        numbered(100).first(count)
+
+
+def test_a_subset_keeps_images_and_labels_together() -> None:
+    part: Tensor = torch.tensor([7, 3, 3])
+    chosen = numbered(10).subset(part)
+    assert places(chosen, 10) == [7, 3, 3]
+    assert chosen.y.tolist() == [2, 3, 3]

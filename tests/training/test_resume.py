@@ -1,0 +1,116 @@
+"""A run that is killed and started again ends bit for bit where an undisturbed one does."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from robustvit import config
+from robustvit.attacks import PGD
+from robustvit.config import Recipe
+from robustvit.objectives import PGDAT, TRADES
+from robustvit.threat import Threat
+from robustvit.training import checkpoint
+from robustvit.training.loop import fit
+from robustvit.training.schedule import Linear, Phase
+
+FIT = "import sys; from robustvit.config import load; from robustvit.training.loop import fit; "
+FIT += "fit(load(__import__('pathlib').Path(sys.argv[1])), sys.argv[2], 'cpu', save_every=int(sys.argv[3]))"
+
+
+@pytest.fixture
+def hard(small: Recipe) -> Recipe:
+    """Everything that has a state: two phases, an average, warm-ups, augmentation, accumulation, clipping, selection."""
+    adversary = PGD(Threat("linf", 0.1), steps=1)
+    return replace(
+        small,
+        phases=(
+            Phase(PGDAT(adversary), 3, eps=Linear(2)),
+            Phase(TRADES(replace(adversary, loss="kl")), 2, trainable="*blocks*"),
+        ),
+        data=replace(small.data, pad=1, flip=True),
+        ema=0.9,
+        accumulate=2,
+        clip=1.0,
+        select=replace(adversary, seed=0),
+    )
+
+
+def start(recipe: Path, out: Path, save_every: int) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", FIT, recipe, out, str(save_every)], stderr=subprocess.PIPE, text=True)
+
+
+def steps_done(out: Path) -> int:
+    """As the log says; it may be a little ahead of the checkpoint."""
+    log = out / "metrics.jsonl"
+    lines = log.read_text().splitlines() if log.exists() else []
+    return json.loads(lines[-1])["step"] if lines and lines[-1].endswith("}") else 0
+
+
+def kill_after(process: subprocess.Popen, out: Path, step: int) -> None:
+    deadline = time.monotonic() + 120
+    while steps_done(out) < step and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def same(one: Path, other: Path) -> None:
+    for name in ("best", "last", "resume"):
+        (a, meta_a), (b, meta_b) = (checkpoint.read(f / "checkpoints" / f"{name}.safetensors") for f in (one, other))
+        assert meta_a == meta_b, name
+        assert a.keys() == b.keys()
+        assert all(torch.equal(a[key], b[key]) for key in a), name
+    assert (one / "metrics.jsonl").read_text() == (other / "metrics.jsonl").read_text()
+
+
+def test_killed_at_many_moments_the_run_ends_with_the_same_bits(hard: Recipe, tmp_path: Path) -> None:
+    """25 steps, saved at every one: kills fall into phases, between them, and wherever a save happens to be."""
+    recipe, whole, broken = tmp_path / "recipe.yaml", tmp_path / "whole", tmp_path / "broken"
+    config.save(hard, recipe)
+    fit(hard, whole, "cpu", save_every=1)
+    kills = 0
+    for step in (1, 4, 5, 9, 15, 16, 24):
+        process = start(recipe, broken, save_every=1)
+        kill_after(process, broken, step)
+        kills += process.returncode == -signal.SIGKILL
+    assert kills >= 5
+    assert start(recipe, broken, save_every=1).wait() == 0
+    same(whole, broken)
+
+
+def test_killed_between_two_saves_the_run_repeats_the_lost_steps_exactly(hard: Recipe, tmp_path: Path) -> None:
+    """Saved at the ends of epochs only: after the log says step 5, the kill loses part of the next epoch."""
+    recipe, whole, broken = tmp_path / "recipe.yaml", tmp_path / "whole", tmp_path / "broken"
+    config.save(hard, recipe)
+    fit(hard, whole, "cpu")
+    process = start(recipe, broken, save_every=500)
+    kill_after(process, broken, 5)
+    assert process.returncode == -signal.SIGKILL
+    assert not (broken / "checkpoints" / "last.safetensors").exists()
+    fit(hard, broken, "cpu")
+    same(whole, broken)
+
+
+def test_killed_while_a_file_is_being_written_the_old_one_counts(hard: Recipe, tmp_path: Path) -> None:
+    """What a kill in the middle of a save leaves: a partial file and a log that is ahead, its last line cut short."""
+    whole, broken = fit(hard, tmp_path / "whole", "cpu", save_every=1), tmp_path / "broken"
+    recipe = tmp_path / "recipe.yaml"
+    config.save(hard, recipe)
+    kill_after(start(recipe, broken, save_every=1), broken, 7)
+    (broken / "checkpoints" / "resume.partial").write_bytes(b"half a file")
+    with open(broken / "metrics.jsonl", "a") as log:
+        log.write('{"step": 8, "epo')
+    fit(hard, broken, "cpu", save_every=1)
+    same(whole, broken)
+    assert {path.name for path in (broken / "checkpoints").iterdir()} == {
+        f"{name}.safetensors" for name in ("best", "last", "resume")
+    }
