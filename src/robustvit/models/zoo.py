@@ -8,13 +8,13 @@ from timm.models.vision_transformer import VisionTransformer
 
 @register_model
 def vit_nano(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """0.27M parameters for 8×8 images: for demonstrations and tests."""
-    return _small_image_vit(pretrained, kwargs, img_size=8, patch_size=2, embed_dim=64, depth=4, num_heads=4)
+    """0.15M parameters for 8×8 images: for demonstrations and tests."""
+    return _small_image_vit(pretrained, kwargs, img_size=8, patch_size=2, embed_dim=64, depth=3, num_heads=4)
 
 
 @register_model
 def vit_mini(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """2.9M parameters for 32×32 images."""
+    """2.7M parameters for 32×32 images."""
     return _small_image_vit(pretrained, kwargs, img_size=32, patch_size=4, embed_dim=192, depth=6, num_heads=6)
 
 

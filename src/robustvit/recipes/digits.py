@@ -20,17 +20,17 @@ def digits_standard() -> Recipe:
         model=ModelSpec("vit_nano", channels=1, mean=(0.5,), std=(0.5,)),
         data=DataSpec("digits"),
         phases=(Phase(Standard(), epochs=20),),
-        optim=Optim(lr=4e-3, schedule=Cosine(warmup=4)),
+        optim=Optim(lr=4e-3, weight_decay=0.5, schedule=Cosine(warmup=4)),
         batch_size=64,
     )
 
 
 def digits_robust() -> Recipe:
     """The same ViT trained against PGD, eps warmed up.  robustvit train digits-robust --out runs/digits-robust"""
-    adversary = PGD(THREAT, steps=3)
+    adversary = PGD(THREAT, steps=2)
     return replace(
         digits_standard(),
         name="digits-robust",
-        phases=(Phase(PGDAT(adversary), epochs=25, eps=Linear(6)),),
+        phases=(Phase(PGDAT(adversary), epochs=20, eps=Linear(6)),),
         select=PGD(THREAT, steps=10, seed=0),
     )
