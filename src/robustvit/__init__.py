@@ -26,8 +26,10 @@ _HOME = {
     "fit": "robustvit.training.loop",
     "Outcome": "robustvit.evaluation",
     "evaluate": "robustvit.evaluation",
+    "autoattack": "robustvit.attacks",
     "quick": "robustvit.evaluation",
     "sweep": "robustvit.evaluation",
+    "verify": "robustvit.evaluation",
     "write_report": "robustvit.report",
 }
 

@@ -3,14 +3,37 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from robustvit.errors import UserError, unknown
 
+
+class Verbs(TyperGroup):
+    """Says in one line why a verb stopped. Here rather than around `app()`, because typer takes Ctrl-C for itself."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # a reader that is gone is noticed now, not when the interpreter ends
+            return result
+        except UserError as error:
+            sys.exit(f"error: {error}")
+        except KeyboardInterrupt:
+            print("stopped; the same command goes on from what is saved", file=sys.stderr)
+            sys.exit(130)
+        except BrokenPipeError:  # as in `robustvit list models | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
+        except OSError as error:  # a folder that cannot be written, a disk that is full
+            sys.exit(f"error: {error.filename}: {error.strerror}" if error.filename else f"error: {error}")
+
+
 app = typer.Typer(
     name="robustvit",
+    cls=Verbs,
     help="Train, attack, evaluate and explain robust vision transformers.",
     no_args_is_help=True,
     add_completion=False,
@@ -51,31 +74,73 @@ def train(
 def evaluate(
     model: Annotated[str, typer.Argument(help="A run folder, a checkpoint, or a timm name.")],
     data: Annotated[str | None, typer.Option("--data", help="SOURCE or SOURCE:PATH; by default the run's own.")] = None,
-    suite: Annotated[str, typer.Option("--suite", help="quick (clean, FGSM, PGD) or sweep (accuracy against eps).")] = "quick",
+    size: Annotated[int | None, typer.Option("--size", help="Side of decoded images; by default the model's.")] = None,
+    resize: Annotated[int | None, typer.Option("--resize", help="Their shorter side before the centre crop.")] = None,
+    subset: Annotated[str | None, typer.Option("--subset", help="A list of test images, or robustbench.")] = None,
+    suite: Annotated[str, typer.Option("--suite", help="quick, sweep (accuracy against eps) or autoattack.")] = "quick",
     norm: Annotated[str | None, typer.Option("--norm", help="linf, l2 or l1; by default the run's own.")] = None,
     eps: Annotated[str | None, typer.Option("--eps", help="As in 8/255; by default the run's own.")] = None,
-    steps: Annotated[int, typer.Option("--steps", help="Steps of PGD.")] = 50,
-    restarts: Annotated[int, typer.Option("--restarts", help="Random restarts of PGD.")] = 1,
+    steps: Annotated[int | None, typer.Option("--steps", help="Steps of PGD (quick, sweep); 50.")] = None,
+    restarts: Annotated[int | None, typer.Option("--restarts", help="Random restarts of PGD (quick, sweep); 1.")] = None,
+    version: Annotated[str | None, typer.Option("--version", help="standard, plus or rand (autoattack).")] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", help="Of the attack: fp32, tf32 or bf16 (autoattack).")
+    ] = None,
     images: Annotated[int | None, typer.Option("--images", help="The first N images; by default all.")] = None,
     sample_seed: Annotated[int | None, typer.Option("--sample-seed", help="A sample of N images instead.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the attacks.")] = 0,
-    batch_size: Annotated[int, typer.Option("--batch-size")] = 256,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", help="Images asked at once; by default found.")] = None,
+    evidence: Annotated[str, typer.Option("--evidence", help="all adversarial examples of broken images, or none.")] = "all",
+    checks: Annotated[bool, typer.Option("--checks/--no-checks", help="Look for gradient masking.")] = True,
     out: Out = None,
     device: Device = None,
 ) -> None:
-    """Attack a model and write the outcomes with their evidence."""
-    from robustvit.evaluation import SUITES
+    """Attack a model and write the outcomes with their evidence; the same command goes on where a stopped one was."""
+    from robustvit.evaluation import build_suite
     from robustvit.evaluation import evaluate as run_evaluation
     from robustvit.evaluation.defaults import defaults_of
 
+    if evidence not in ("all", "none"):
+        raise UserError(f"--evidence: {evidence!r}; accepted: all, none")
     defaults = defaults_of(model)
-    if suite not in SUITES:
-        raise unknown("suite", suite, SUITES)
-    attacks = SUITES[suite](defaults.threat(norm, eps), steps=steps, restarts=restarts, seed=seed)
-    folder = out or defaults.out
-    for outcome in run_evaluation(model, defaults.data(data), attacks, folder, images, sample_seed, device, batch_size):
+    given = {"steps": steps, "restarts": restarts, "version": version, "precision": precision, "seed": seed}
+    attacks = build_suite(suite, defaults.threat(norm, eps), {k: v for k, v in given.items() if v is not None})
+    folder, keep = out or defaults.out, evidence == "all"
+    outcomes = run_evaluation(
+        model,
+        defaults.data(data, size, resize, subset),
+        attacks,
+        folder,
+        images,
+        sample_seed,
+        device,
+        batch_size,
+        evidence=keep,
+        checks=checks,
+    )
+    if os.environ.get("RANK", "0") != "0":
+        return
+    for outcome in outcomes:
         print(outcome)
+    for warning in {str(w): w for outcome in outcomes for w in outcome.provenance["warnings"]}.values():
+        print(f"warning, {warning['name']}: {warning['message']}\n  next: {warning['advice']}")
     print(f"outcomes: {folder / 'outcomes'}")
+
+
+@app.command()
+def verify(
+    outcome: Annotated[Path, typer.Argument(help="The .json of an outcome, beside its evidence.")],
+    model: Annotated[str | None, typer.Option("--model", help="By default the one that the outcome names.")] = None,
+    data: Annotated[str | None, typer.Option("--data", help="By default the set that the outcome names.")] = None,
+    device: Device = None,
+) -> None:
+    """Re-check an outcome's adversarial examples against model and data; exits with 1 if one does not hold."""
+    from robustvit.evaluation.verify import verify as run_verification
+
+    verification = run_verification(outcome, model, data, device)
+    print(verification)
+    if verification.violations:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -91,7 +156,7 @@ def report(
 
 @app.command("list")
 def list_names(
-    what: Annotated[str, typer.Argument(help="recipes, models, attacks or data.")],
+    what: Annotated[str, typer.Argument(metavar="recipes|models|attacks|data", help="Which names.")],
     pattern: Annotated[str, typer.Argument(help="Only names that match, as in 'xcit*'.")] = "*",
 ) -> None:
     """List what there is by name."""
@@ -104,11 +169,4 @@ def list_names(
 
 
 def main() -> None:
-    try:
-        app()
-    except UserError as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit("stopped; the same command goes on from the last checkpoint")
-    except BrokenPipeError:  # as in `robustvit list models | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    app()

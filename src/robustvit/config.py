@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import yaml
 
+from robustvit import storage
 from robustvit.attacks import ATTACKS, Attack
 from robustvit.data import DataSpec
 from robustvit.errors import UserError, unknown
@@ -68,6 +69,8 @@ class Recipe:
         for name in ("batch_size", "accumulate", "select_every"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name}: {getattr(self, name)}; accepted: 1 or more")
+        if not 0 <= self.seed < 2**31:
+            raise UserError(f"seed: {self.seed}; accepted: 0 to {2**31 - 1}")
         if not self.phases:
             raise UserError("phases: empty; accepted: one phase or more")
         if self.batch_size % self.accumulate:
@@ -215,13 +218,16 @@ def _tag(value: Any) -> str | None:
 
 
 def save(recipe: Recipe, path: Path) -> None:
-    path.write_text(yaml.safe_dump(to_data(recipe), sort_keys=False))
+    text = yaml.safe_dump(to_data(recipe), sort_keys=False)
+    storage.replace_file(path, text.encode)
 
 
 def load(path: Path) -> Recipe:
     try:
         return from_data(Recipe, yaml.safe_load(path.read_text()))
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+    except OSError as error:
+        raise UserError(f"{path}: not a readable recipe: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a readable recipe: {error}") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None

@@ -4,10 +4,19 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
 from typing import Any
 
+from robustvit.errors import UserError
+
+
+def _matching(known: Iterable[str], pattern: str) -> list[str]:
+    names = [name for name in known if fnmatch(name, pattern)]
+    if not names:
+        raise UserError(f"pattern: {pattern!r} matches no name here; accepted: a name, or part of one with *, as in 'vit*'")
+    return names
+
 
 def _described(registry: dict[str, Any], pattern: str) -> Iterable[str]:
-    names = [name for name in registry if fnmatch(name, pattern)]
-    width = max(map(len, names), default=0)
+    names = _matching(registry, pattern)
+    width = max(map(len, names))
     for name in names:
         line = (registry[name].__doc__ or "").strip().splitlines()[0]
         yield f"{name:<{width}}  {line}"
@@ -24,7 +33,7 @@ def models(pattern: str) -> Iterable[str]:
 
     import robustvit.models  # noqa: F401  (registers our own)
 
-    return timm.list_models(pattern)
+    return _matching(timm.list_models(), pattern)
 
 
 def attacks(pattern: str) -> Iterable[str]:

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.distributions import Categorical, kl_divergence
 
 from robustvit.attacks import PGD
-from robustvit.attacks.losses import LOSSES, cross_entropy, kl
+from robustvit.attacks.losses import LOSSES, cross_entropy, cw, dlr, gama, kl, margin, mifpe, targeted_dlr
 from robustvit.models import Classifier
 from robustvit.threat import Threat
 
@@ -32,12 +32,81 @@ def test_cross_entropy_is_the_negative_log_probability_of_the_label() -> None:
     torch.testing.assert_close(cross_entropy(logits(0), y), -Categorical(logits=logits(0)).log_prob(y))
 
 
+LABELS = torch.arange(12) % 10
+
+
+def sorted_others(z: Tensor) -> tuple[list[float], list[list[float]]]:
+    """Plain Python: the true class's logit, and all logits in falling order, of each row."""
+    rows = z.tolist()
+    return [row[y] for row, y in zip(rows, LABELS.tolist(), strict=True)], [sorted(row, reverse=True) for row in rows]
+
+
+def largest_other(z: Tensor) -> list[float]:
+    return [max(v for k, v in enumerate(row) if k != y) for row, y in zip(z.tolist(), LABELS.tolist(), strict=True)]
+
+
+def test_the_margin_is_positive_exactly_where_the_prediction_is_wrong() -> None:
+    z = logits(0)
+    true, _ = sorted_others(z)
+    expected = [other - own for other, own in zip(largest_other(z), true, strict=True)]
+    torch.testing.assert_close(margin(z, LABELS), torch.tensor(expected))
+    assert torch.equal(margin(z, LABELS) > 0, z.argmax(1) != LABELS)
+
+
+def test_cw_stops_climbing_at_kappa() -> None:
+    z = logits(0, scale=40.0).requires_grad_()
+    value = cw(z, LABELS, kappa=50.0)
+    torch.testing.assert_close(value, margin(z, LABELS).clamp(max=50))
+    (grad,) = torch.autograd.grad(value.sum(), z)
+    beyond = margin(z, LABELS) > 50
+    assert beyond.any()
+    assert not grad[beyond].any()
+    assert grad[~beyond].any(1).all()
+
+
+def test_dlr_is_the_margin_over_the_span_of_the_first_three_logits() -> None:
+    z = logits(0)
+    true, order = sorted_others(z)
+    expected = [-(own - other) / (top[0] - top[2]) for own, other, top in zip(true, largest_other(z), order, strict=True)]
+    torch.testing.assert_close(dlr(z, LABELS), torch.tensor(expected))
+
+
+def test_targeted_dlr_is_as_published() -> None:
+    z, target = logits(0), (LABELS + 3) % 10
+    true, order = sorted_others(z)
+    goals = z.gather(1, target[:, None]).squeeze(1).tolist()
+    expected = [-(o - g) / (t[0] - (t[2] + t[3]) / 2) for o, g, t in zip(true, goals, order, strict=True)]
+    torch.testing.assert_close(targeted_dlr(z, LABELS, target), torch.tensor(expected))
+
+
+@pytest.mark.parametrize("loss", [dlr, mifpe])
+def test_scale_and_shift_of_the_logits_mask_neither_dlr_nor_mifpe(loss) -> None:
+    z = logits(0)
+    torch.testing.assert_close(loss(1e4 * z + 7, LABELS), loss(z, LABELS), atol=1e-3, rtol=1e-3)
+
+
+def test_mifpe_has_a_gradient_where_cross_entropy_has_none() -> None:
+    z = (1e4 * torch.eye(10)[LABELS]).requires_grad_()
+    (plain,) = torch.autograd.grad(cross_entropy(z, LABELS).sum(), z)
+    (scaled,) = torch.autograd.grad(mifpe(z, LABELS).sum(), z)
+    assert not plain.any()
+    assert scaled.any(1).all()
+
+
+def test_gama_is_the_margin_of_probabilities_plus_the_weighted_distance() -> None:
+    z, start = logits(0), logits(1).softmax(1)
+    p = z.softmax(1)
+    expected = margin(p, LABELS) + 50 * ((start - p) ** 2).sum(1)
+    torch.testing.assert_close(gama(z, LABELS, start, torch.full((12,), 50.0)), expected)
+
+
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_gives_one_fp32_value_an_image_also_for_half_precision_logits(name: str) -> None:
-    target = logits(1) if name == "kl" else torch.arange(12) % 10
-    value = LOSSES[name](logits(0).bfloat16(), target)
-    assert value.shape == (12,)
-    assert value.dtype == torch.float32
+def test_every_loss_gives_one_finite_value_an_image_also_at_extreme_logits(name: str) -> None:
+    for scale in (1e-3, 3.0, 1e4):
+        target = logits(1) if name == "kl" else LABELS
+        value = LOSSES[name](logits(0, scale), target)
+        assert value.shape == (12,)
+        assert value.isfinite().all()
 
 
 @pytest.mark.parametrize("name", LOSSES)

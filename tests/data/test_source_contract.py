@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from PIL import Image
 from torch import Tensor
 
 from robustvit.data import SOURCES, DataSpec, Images, hold_out
 from robustvit.errors import UserError
 
 Arrays = dict[str, np.ndarray]
+WNIDS = ("n01440764", "n02102040", "n15075141")  # of 1,000 classes the first, the 218th and the last
 
 
 def arrays(shape: tuple[int, ...] = (32, 32, 3), classes: int = 10, **changes: np.ndarray) -> Arrays:
@@ -33,10 +35,23 @@ def write(folder: Path, content: Arrays) -> str:
     return str(path)
 
 
+def write_files(folder: Path, classes: tuple[str, ...], held: str = "test") -> str:
+    """40 images for training and 20 for testing, as JPEG files of different sizes."""
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 40), (held, 20)):
+        for number in range(count):
+            place = folder / split / classes[number % len(classes)] / f"{number}.JPEG"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (20 + number, 24, 3), dtype=np.uint8)).save(place)
+    return str(folder)
+
+
 TABLE: dict[str, Callable[[Path], DataSpec]] = {
     "digits": lambda folder: DataSpec("digits"),
     "cifar10": lambda folder: DataSpec("cifar10", write(folder, arrays())),
     "npz": lambda folder: DataSpec("npz", write(folder, arrays((9, 7, 1), classes=4))),
+    "folder": lambda folder: DataSpec("folder", write_files(folder, ("cat", "dog", "fox")), size=16),
+    "imagenet": lambda folder: DataSpec("imagenet", write_files(folder, WNIDS, "val"), size=16, resize=18),
 }
 
 
@@ -57,17 +72,33 @@ def test_every_source_gives_labelled_images_in_the_unit_box(name: str, split: st
     assert images.shape[0] in (1, 3)
     assert images.y.min() >= 0
     assert images.y.max() < images.num_classes
-    assert images.x.dtype == torch.uint8
+    torch.testing.assert_close(x * 255, (x * 255).round(), rtol=0, atol=1e-4)  # stored as uint8
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_every_source_is_the_same_each_time_and_differs_between_splits(name: str, tmp_path: Path) -> None:
     spec = TABLE[name](tmp_path)
     first, again, test = spec.load("train"), spec.load("train"), spec.load("test")
-    assert torch.equal(first.x, again.x)
-    assert torch.equal(first.y, again.y)
+    x, y = first.batch(slice(None))
+    assert torch.equal(x, again.batch(slice(None))[0])
+    assert torch.equal(y, again.batch(slice(None))[1])
+    assert torch.equal(y, first.y)
     assert (first.shape, first.num_classes) == (test.shape, test.num_classes)
-    assert not torch.equal(first.x[: len(test)], test.x)
+    assert not torch.equal(x[: len(test)], test.batch(slice(None))[0])
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_part_of_a_source_holds_its_images_and_no_others(name: str, tmp_path: Path) -> None:
+    images = TABLE[name](tmp_path).load("test")
+    x, y = images.batch(slice(None))
+    for part in (torch.tensor([7, 0, 7, len(images) - 1]), slice(2, 5), slice(-3, None)):
+        assert torch.equal(images.subset(part).batch(slice(None))[0], x[part])
+        assert torch.equal(images.subset(part).y, y[part])
+        assert torch.equal(images.batch(part)[0], x[part])
+        assert torch.equal(images.batch(part)[1], y[part])
+    chosen, places = images.first(6, sample_seed=1)
+    assert torch.equal(chosen.to("cpu").batch(slice(None))[0], x[places])
+    assert images.batch(slice(0))[0].shape == (0, *images.shape)
 
 
 def test_digits_are_split_into_disjoint_parts_of_the_whole_set() -> None:

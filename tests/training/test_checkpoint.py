@@ -11,6 +11,7 @@ import torch
 from robustvit.config import Optim
 from robustvit.errors import UserError
 from robustvit.models import ModelSpec, build, load_model
+from robustvit import storage
 from robustvit.training import checkpoint
 from robustvit.training.checkpoint import State
 from robustvit.training.optimizer import make_optimizer
@@ -81,7 +82,7 @@ def test_optimiser_state_of_any_nesting_comes_back_in_its_own_types(model, tmp_p
 def test_header_of_any_length_is_told_from_a_pickle(tmp_path):
     path = tmp_path / "best.safetensors"
     for length in range(0, 2048, 8):  # the file begins with this length: 0x80 is a pickle's first byte too
-        checkpoint.write(path, {"w": torch.ones(1)}, {"pad": "x" * length})
+        storage.write(path, {"w": torch.ones(1)}, {"pad": "x" * length})
         assert checkpoint.read(path)[1] == {"pad": "x" * length}
 
 
@@ -144,10 +145,10 @@ FULL_DISK = """
 import resource, sys, torch
 from pathlib import Path
 from robustvit.errors import UserError
-from robustvit.training import checkpoint
+from robustvit import storage
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 try:
-    checkpoint.write(Path(sys.argv[1]), {"w": torch.zeros(100_000)}, {})
+    storage.write(Path(sys.argv[1]), {"w": torch.zeros(100_000)}, {})
 except UserError as error:
     print(error)
 """
@@ -155,7 +156,7 @@ except UserError as error:
 
 def test_full_disk_leaves_the_previous_file_intact(tmp_path):
     path = tmp_path / "resume.safetensors"
-    checkpoint.write(path, {"w": torch.ones(3)}, {"step": 1})
+    storage.write(path, {"w": torch.ones(3)}, {"step": 1})
     before = path.read_bytes()
     result = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=True)
     assert "could not be saved" in result.stdout

@@ -1,6 +1,6 @@
 """The contract of an attack: (model, x, y) -> x_adv, inside ball and box, the model left as it was."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
@@ -8,10 +8,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from robustvit.attacks.query import Model, Queries
 from robustvit.errors import UserError
 from robustvit.threat import Threat
-
-Model = Callable[[Tensor], Tensor]
 
 
 class Attack:
@@ -29,7 +28,7 @@ class Attack:
         if len(x) == 0:
             return x.clone()
         with attackable(model):
-            x_adv = self.perturb(model, x, y).detach()
+            x_adv = self.perturb(Queries.of(model), x, y).detach()
         bad = ~x_adv.isfinite().flatten(1).all(1)
         if bad.any():
             first = int(bad.nonzero()[0, 0])
@@ -42,6 +41,16 @@ class Attack:
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         """The attack itself, unchecked, on a model that is `attackable`: the training loop's hot path."""
         raise NotImplementedError(f"{type(self).__name__} does not implement perturb()")
+
+    @property
+    def cost(self) -> int:
+        """Forward plus backward passes that an image costs at most: what progress is measured in."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement cost")
+
+    @property
+    def stages(self) -> tuple["Attack", ...]:
+        """The attacks that the evaluator runs one after the other, each on what still stands."""
+        return (self,)
 
     @property
     def name(self) -> str:
@@ -77,22 +86,6 @@ def attackable(model: Model) -> Iterator[None]:
             module.training = True
         for p in trainable:
             p.requires_grad_(True)
-
-
-def input_gradient(model: Model, x: Tensor, loss: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """(loss [B], its gradient with respect to x).
-
-    The sum, not the mean, is differentiated: an image's gradient must not depend on its batch. Where the loss is not finite
-    the gradient is NaN, so that the fault reaches the example and is reported without a device sync at every step.
-    """
-    x = x.detach().requires_grad_()
-    value = loss(model(x))
-    grad = None
-    if value.requires_grad:
-        (grad,) = torch.autograd.grad(value.sum(), x, allow_unused=True)
-    grad = torch.zeros_like(x) if grad is None else grad
-    finite = value.detach().isfinite().view(-1, *[1] * (x.dim() - 1))
-    return value.detach(), grad.where(finite, torch.nan)
 
 
 def check_images(x: Tensor) -> None:

@@ -1,70 +1,101 @@
-"""Attacks made of attacks."""
+"""WorstOf several attacks, and AutoAttack: the one that a robustness number is believed by."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Literal, Self, get_args
 
 import torch
 from torch import Tensor
 
-from robustvit.attacks.base import Attack, Model
-from robustvit.attacks.losses import cross_entropy
-from robustvit.errors import UserError
+from robustvit.attacks.apgd import APGD
+from robustvit.attacks.base import Attack
+from robustvit.attacks.fab import FAB
+from robustvit.attacks.query import Model, Queries
+from robustvit.attacks.square import Square
+from robustvit.attacks.wrappers import EOT, InPrecision, Restarts
+from robustvit.errors import UserError, unknown
+from robustvit.precision import PRECISIONS, Precision
 from robustvit.threat import Threat
+
+Version = Literal["standard", "plus", "rand"]
+VERSIONS: tuple[str, ...] = get_args(Version)
 
 
 @dataclass(frozen=True, slots=True)
-class Restarts(Attack):
-    """`count` runs of an attack with random starts; per image the first that fools the model, else the highest loss."""
+class WorstOf(Attack):
+    """Attacks of one threat in order, each on the images that still stand: per image the first example that fools the model."""
 
-    inner: Attack
-    count: int = 5
+    attacks: tuple[Attack, ...]
+    title: str = "worst-of"
+    precision: Precision | None = None
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise UserError(f"restarts.count: {self.count}; accepted: 1 or more")
-        if not getattr(self.inner, "random_start", True):
-            raise UserError("restarts.inner.random_start: False; every restart would be the same, accepted: True")
-        if getattr(self.inner, "targeted", False):
-            raise UserError("restarts.inner.targeted: True; restarts keep what fools the model about y, accepted: False")
+        if not self.attacks:
+            raise UserError("worst_of.attacks: empty; accepted: one attack or more")
+        if len({attack.threat for attack in self.attacks}) > 1:
+            raise UserError(f"worst_of.attacks: threats {[a.threat for a in self.attacks]}; accepted: the same for all")
+        if any(getattr(attack, "targeted", False) for attack in self.attacks):
+            raise UserError("worst_of.attacks: one is targeted; accepted: attacks that fool the model about y")
+        if self.precision not in (None, *PRECISIONS):
+            raise UserError(f"worst_of.precision: {self.precision!r}; accepted: null, {', '.join(PRECISIONS)}")
 
     @property
     def name(self) -> str:
-        return f"{self.inner.name}x{self.count}"
+        return self.title
 
     @property
     def threat(self) -> Threat:  # type: ignore[override]
-        return self.inner.threat
+        return self.attacks[0].threat
 
     @property
     def seed(self) -> int | None:  # type: ignore[override]
-        return self.inner.seed
+        return self.attacks[0].seed
 
-    def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
-        best = x
-        best_score = torch.full((len(x),), -torch.inf, device=x.device)
-        for attempt in range(self.count):
-            x_adv = self._attempt(attempt).perturb(model, x, y)
-            score = _damage(model, x_adv, y)
-            # NaN must win, or a broken model would pass for a robust one.
-            better = (score > best_score) | score.isnan()
-            best = torch.where(better.view(-1, *[1] * (x.dim() - 1)), x_adv, best)
-            best_score = torch.where(better, score, best_score)
-        return best
+    @property
+    def cost(self) -> int:
+        return sum(attack.cost for attack in self.stages)
+
+    @property
+    def stages(self) -> tuple[Attack, ...]:
+        if self.precision is None:
+            return self.attacks
+        return tuple(InPrecision(attack, self.precision) for attack in self.attacks)
 
     def scaled(self, factor: float) -> Self:
-        return replace(self, inner=self.inner.scaled(factor))
+        return replace(self, attacks=tuple(attack.scaled(factor) for attack in self.attacks))
 
-    def _attempt(self, attempt: int) -> Attack:
-        if self.inner.seed is None:
-            return self.inner
-        # Seeds far apart: neighbouring user seeds must not share restarts.
-        changes: dict[str, Any] = {"seed": self.inner.seed + attempt * 1_000_003}
-        return replace(self.inner, **changes)  # type: ignore[type-var]
+    def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
+        ask = Queries.of(model)
+        x_adv = x.clone()
+        left = torch.arange(len(x), device=x.device)
+        for attack in self.stages:
+            found = attack.perturb(ask, x[left], y[left])
+            x_adv[left] = found
+            logits = ask(found)
+            # A NaN logit leaves too: `Attack` finds it by the NaN that the attack made of the example.
+            left = left[(logits.argmax(1) == y[left]) & logits.isfinite().all(1)]
+            if not len(left):
+                break
+        return x_adv
 
 
-def _damage(model: Model, x_adv: Tensor, y: Tensor) -> Tensor:
-    """The loss, lifted above every correct prediction's where the model is already wrong."""
-    with torch.no_grad():
-        logits = model(x_adv)
-    loss = cross_entropy(logits, y)
-    return torch.where(logits.argmax(1) == y, torch.atan(loss), torch.atan(loss) + torch.pi)
+def autoattack(threat: Threat, version: Version = "standard", seed: int = 0, precision: Precision = "fp32") -> WorstOf:
+    """AutoAttack (Croce & Hein, 2020), its stages in the published order, each on what still stands.
+
+    `rand` is for models whose output is random: gradients and predictions are averaged over 20 draws. In ℓ1, APGD-CE has five
+    restarts and APGD-T five targets (Croce & Hein, 2021). A model of few classes gets fewer targets.
+    """
+    if version not in VERSIONS:
+        raise unknown("autoattack.version", version, VERSIONS)
+    if precision not in PRECISIONS:
+        raise unknown("autoattack.precision", precision, PRECISIONS)
+    sparse = threat.norm == "l1"
+    ce = APGD(threat, seed=seed)
+    dlr = APGD(threat, loss="dlr", seed=seed)
+    targeted = APGD(threat, loss="targeted_dlr", targets=5 if sparse and version == "standard" else 9, seed=seed)
+    fab_t, square = FAB(threat, targets=9, seed=seed), Square(threat, seed=seed)
+    stages: dict[str, tuple[Attack, ...]] = {
+        "standard": (Restarts(ce, 5) if sparse else ce, targeted, fab_t, square),
+        "plus": (Restarts(ce, 5), Restarts(dlr, 5), FAB(threat, restarts=5, seed=seed), square, targeted, fab_t),
+        "rand": (EOT(ce, 20), EOT(dlr, 20)),
+    }
+    return WorstOf(stages[version], f"autoattack-{version}", None if precision == "fp32" else precision)

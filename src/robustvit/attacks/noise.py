@@ -12,19 +12,38 @@ def uniform(x: Tensor, seed: int | None, step: int = 0) -> Tensor:
 
     Without a seed it comes from torch's generator, which the training loop seeds at every step.
     """
-    # Rounding to a shorter type, or torch's half-open generator, may touch an end of the interval.
-    margin = torch.finfo(x.dtype).eps / 2
     if seed is None:
-        return torch.rand_like(x).clamp(margin, 1 - margin)
+        return _open_interval(torch.rand_like(x))
+    noise = draw(keys(x, seed), step, x[0].numel() if len(x) else 0)
+    return _open_interval(noise.to(x.dtype)).view_as(x)
+
+
+def keys(x: Tensor, seed: int | None) -> Tensor:
+    """One int32 an image, from its content and the seed: what an attack that draws often keeps instead of the image."""
+    if seed is None:
+        return torch.randint(-(2**31), 2**31, (len(x),), device=x.device, dtype=torch.int32)
     flat = x.flatten(1)
-    position = torch.arange(flat.shape[1], device=x.device, dtype=torch.int32)
     # A sum that wraps is the same in any order; hashing pixel and position together keeps it from cancelling.
-    content = _mix(flat.float().view(torch.int32) ^ _mix(position)).sum(1, keepdim=True, dtype=torch.int32)
-    key = _mix(_mix(content ^ _int32(seed)) ^ _int32(step * 0x9E3779B9))
-    bits = _mix(_mix(position + key) ^ key)
+    content = _mix(flat.float().view(torch.int32) ^ _mix(_positions(flat.shape[1], x))).sum(1, dtype=torch.int32)
+    return _mix(content ^ _int32(seed))
+
+
+def draw(keys: Tensor, step: int, count: int) -> Tensor:
+    """`count` uniform float32 numbers in (0, 1) for each key: [N, count]."""
+    key = _mix(keys ^ _int32(step * 0x9E3779B9))[:, None]
+    bits = _mix(_mix(_positions(count, keys) + key) ^ key)
     # 23 bits and a half: exact in float32.
-    noise = (_shift_right(bits, 9).float() + 0.5) * 2.0**-23
-    return noise.to(x.dtype).clamp(margin, 1 - margin).view_as(x)
+    return (_shift_right(bits, 9).float() + 0.5) * 2.0**-23
+
+
+def _positions(count: int, like: Tensor) -> Tensor:
+    return torch.arange(count, device=like.device, dtype=torch.int32)
+
+
+def _open_interval(noise: Tensor) -> Tensor:
+    """Rounding to a shorter type, or torch's half-open generator, may touch an end."""
+    margin = torch.finfo(noise.dtype).eps / 2
+    return noise.clamp(margin, 1 - margin)
 
 
 def _int32(value: int) -> int:

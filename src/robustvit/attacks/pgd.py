@@ -6,8 +6,9 @@ from typing import Any, Literal, Self, get_args
 from torch import Tensor
 
 from robustvit.attacks import noise
-from robustvit.attacks.base import Attack, Model, input_gradient
-from robustvit.attacks.losses import LOSSES, reference
+from robustvit.attacks.base import Attack
+from robustvit.attacks.losses import LOSSES, loss_named
+from robustvit.attacks.query import Model, Queries
 from robustvit.errors import UserError, unknown
 from robustvit.threat import Threat
 
@@ -54,13 +55,18 @@ class PGD(Attack):
         return self.step * unit[self.step_unit]
 
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
-        target = reference(self.loss, model, x, y)
+        ask, loss = Queries.of(model), loss_named(self.loss)
+        target = ask(x) if self.loss == "kl" else y  # the clean logits, once an attack
         uphill = -1 if self.targeted else 1
         x_adv = self.threat.sample(x, noise.uniform(x, self.seed)) if self.random_start else x
         for _ in range(self.steps):
-            _, grad = input_gradient(model, x_adv, lambda logits: LOSSES[self.loss](logits, target))
+            grad = ask.gradient(x_adv, loss, target).grad
             x_adv = self.threat.project(x_adv + self.step_size * self.threat.steepest(uphill * grad, x_adv), x)
         return x_adv
+
+    @property
+    def cost(self) -> int:
+        return 2 * self.steps + (self.loss == "kl")
 
     def scaled(self, factor: float) -> Self:
         changes: dict[str, Any] = {"threat": self.threat.scaled(factor)}
@@ -93,3 +99,7 @@ class FGSM(Attack):
             seed=self.seed,
         )
         return one_step.perturb(model, x, y)
+
+    @property
+    def cost(self) -> int:
+        return 2

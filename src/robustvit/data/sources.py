@@ -1,5 +1,6 @@
-"""Where images come from. Sets that fit live on the device as they are stored and become floats batch by batch."""
+"""Where images come from: a name in SOURCES and what it needs, to labelled images."""
 
+import math
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -8,82 +9,25 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from robustvit.data import folders
+from robustvit.data.files import Files
+from robustvit.data.images import Images
 from robustvit.errors import UserError, unknown
 
 Split = Literal["train", "test"]
-
-
-@dataclass(frozen=True, slots=True)
-class Images:
-    """N labelled images, uint8 or float in [0, 1], [N, C, H, W]. `classes` is None where the set does not say."""
-
-    name: str
-    x: Tensor
-    y: Tensor
-    classes: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if len(self.x) == 0:
-            raise UserError(f"data {self.name!r}: the set is empty; accepted: one image or more")
-        if self.x.dim() != 4 or self.x.shape[1] not in (1, 3):
-            raise UserError(
-                f"data {self.name!r}: images of shape {tuple(self.x.shape)}; "
-                "accepted: [N, height, width, channels] or [N, height, width], with 1 or 3 channels"
-            )
-        if self.y.shape != self.x.shape[:1]:
-            raise UserError(f"data {self.name!r}: {len(self.x)} images but labels of shape {tuple(self.y.shape)}")
-        low, high = int(self.y.min()), int(self.y.max())
-        if low < 0 or (self.classes and high >= len(self.classes)):
-            accepted = f"0 to {len(self.classes) - 1}" if self.classes else "0 or more"
-            raise UserError(f"data {self.name!r}: labels from {low} to {high}; accepted: {accepted}")
-        if self.x.is_floating_point():
-            if not bool(((self.x >= 0) & (self.x <= 1)).all()):
-                raise UserError(
-                    f"data {self.name!r}: float images from {float(self.x.min()):.3g} to {float(self.x.max()):.3g}; "
-                    "accepted: floats in [0, 1] or uint8"
-                )
-        elif self.x.dtype != torch.uint8:
-            raise UserError(f"data {self.name!r}: images of type {self.x.dtype}; accepted: uint8, or floats in [0, 1]")
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.x.shape[1:])
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.classes) if self.classes else int(self.y.max()) + 1
-
-    def to(self, device: torch.device | str) -> "Images":
-        return replace(self, x=self.x.to(device), y=self.y.to(device))
-
-    def subset(self, index: Tensor | slice) -> "Images":
-        return replace(self, x=self.x[index], y=self.y[index])
-
-    def batch(self, index: Tensor | slice) -> tuple[Tensor, Tensor]:
-        x = self.x[index]
-        return (x.float() if x.is_floating_point() else x.float() / 255), self.y[index]
-
-    def first(self, count: int | None, sample_seed: int | None = None) -> tuple["Images", Tensor]:
-        """The first `count` images, or a seeded sample of that size, with their places in the set."""
-        if count is not None and not 1 <= count <= len(self):
-            raise UserError(f"images: {count}; accepted: 1 to {len(self)}, the size of {self.name!r}")
-        order = torch.arange(len(self))
-        if sample_seed is not None:
-            order = torch.randperm(len(self), generator=torch.Generator().manual_seed(sample_seed))
-        index = order[:count].sort().values
-        return self.subset(index.to(self.x.device)), index
+DECODED = ("folder", "imagenet")  # sources of image files of any size
+IN_MEMORY = 4 * 2**30  # bytes of training images that are decoded once; larger sets are decoded batch by batch
 
 
 @dataclass(frozen=True, slots=True)
 class DataSpec:
     """A source by name and, where it reads files, their place.
 
-    `pad` and `flip` are the augmentation of training. The path is where, not what: it does not enter a recipe's hash.
+    `pad` and `flip` are the augmentation of training. Image files are resized until their shorter side is `resize` pixels (by
+    default `size`), then cropped to the central square of `size`. `subset` limits the test images to those that a text file
+    lists, one CLASS/IMAGE a line, or to RobustBench's 5,000 (`robustbench`). Fields that say where, or that training does not
+    see, do not enter a recipe's hash.
     """
 
     source: str
@@ -91,16 +35,34 @@ class DataSpec:
     download: bool = field(default=False, metadata={"identity": False})
     pad: int = 0
     flip: bool = False
+    size: int | None = None
+    resize: int | None = None
+    subset: str | None = field(default=None, metadata={"identity": False})
 
     def __post_init__(self) -> None:
         if self.pad < 0:
             raise UserError(f"data.pad: {self.pad}; accepted: 0 or more pixels")
+        for name in ("size", "resize", "subset"):
+            if getattr(self, name) is not None and self.source not in DECODED:
+                only = " and ".join(DECODED)
+                raise UserError(f"data.{name}: {getattr(self, name)}; accepted with the data {only} alone, not {self.source!r}")
+        if self.size is not None and self.size < 1:
+            raise UserError(f"data.size: {self.size}; accepted: 1 pixel or more")
+        if self.resize is not None and self.resize < (self.size or 1):
+            raise UserError(f"data.resize: {self.resize}; accepted: {self.size or 1} pixels (the size) or more")
 
     @staticmethod
     def parse(text: str) -> "DataSpec":
         """`digits`, or `npz:PATH`."""
         source, _, path = text.partition(":")
         return DataSpec(source, path or None)
+
+    def fitted(self, input_size: tuple[int, ...] | None, crop: float = 1.0) -> "DataSpec":
+        """With the size that a model takes, where files are decoded and the spec leaves it open; `crop` is timm's crop_pct."""
+        size = self.size or (input_size[-1] if input_size else None)
+        if self.source not in DECODED or size is None:
+            return self
+        return replace(self, size=size, resize=self.resize or math.floor(size / crop))
 
     def load(self, split: Split) -> Images:
         if self.source not in SOURCES:
@@ -111,20 +73,13 @@ class DataSpec:
 Source = Callable[[DataSpec, Split], Images]
 
 
-def hold_out(images: Images, seed: int) -> tuple[Images, Images]:
-    """(train, held-out): 1,024 images chosen by seed, or 10% of a set of fewer than 10,240."""
-    if len(images) < 2:
-        raise UserError(f"data {images.name!r}: {len(images)} training image; accepted: 2 or more")
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
-    held = max(1, min(1024, len(images) // 10))
-    return images.subset(order[held:].sort().values), images.subset(order[:held].sort().values)
-
-
 def digits(spec: DataSpec, split: Split) -> Images:
     """The 1,797 handwritten digits, 8×8 grey, that scikit-learn carries; four fifths of each class are for training."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
+    if spec.path:
+        raise UserError(f"data.path: {spec.path!r}; accepted with the data digits: none, they are part of scikit-learn")
     bunch = load_digits()
     # Stored as 0…16; rounding to uint8 changes a pixel by 1/510 at most.
     x = np.round(bunch.images * (255 / 16)).astype(np.uint8)
@@ -142,13 +97,15 @@ def cifar10(spec: DataSpec, split: Split) -> Images:
         return replace(npz(spec, split), name="cifar10", classes=CIFAR10)
     from torchvision import datasets
 
-    root = Path(spec.path or "data")
+    root = Path(spec.path or "data").expanduser()
     try:
         folder = datasets.CIFAR10(root, train=split == "train", download=spec.download)
     except (RuntimeError, OSError) as error:
+        if spec.download:
+            raise UserError(f"data 'cifar10': could not be fetched into {str(root)!r}: {error}") from None
         raise UserError(
-            f"data 'cifar10': not found in {str(root)!r} ({error}). Pass the place of an .npz or of torchvision's folder "
-            "(train: data.path=PATH, evaluate: --data cifar10:PATH), or fetch it once with data.download=true"
+            f"data 'cifar10': not found in {str(root)!r}, or not whole; accepted: an .npz or torchvision's folder "
+            "(train: data.path=PATH, evaluate: --data cifar10:PATH); `robustvit train` fetches it with data.download=true"
         ) from None
     return _images("cifar10", folder.data, np.array(folder.targets), CIFAR10)
 
@@ -157,19 +114,58 @@ def npz(spec: DataSpec, split: Split) -> Images:
     """An `.npz` with `x_train, y_train, x_test, y_test`, and `classes` (names) if it wants its class count checked."""
     if not spec.path:
         raise UserError("data.path: missing; accepted: the path of an .npz file, as in npz:PATH")
-    path = Path(spec.path)
+    path = Path(spec.path).expanduser()
     if not path.is_file():
         raise UserError(f"data.path: no file {str(path)!r}")
     try:
         with zipfile.ZipFile(path):  # np.load takes other kinds of file too
             archive = np.load(path, allow_pickle=False)
-        arrays: dict[str, Any] = {k: archive[k] for k in archive.files if k.endswith(split) or k == "classes"}
+        wanted = (f"x_{split}", f"y_{split}", "classes")
+        arrays: dict[str, Any] = {name: archive[name] for name in archive.files if name in wanted}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"data.path: {str(path)!r} cannot be read as .npz: {error}") from None
     if not {f"x_{split}", f"y_{split}"} <= set(arrays):
-        raise UserError(f"data.path: {str(path)!r} lacks x_{split} and y_{split}; it has: {', '.join(arrays) or 'neither'}")
+        held = ", ".join(archive.files) or "nothing"
+        raise UserError(f"data.path: {str(path)!r} lacks x_{split} and y_{split}; it has: {held}")
     classes = tuple(str(name) for name in arrays["classes"]) if "classes" in arrays else None
     return _images(path.stem, arrays[f"x_{split}"], arrays[f"y_{split}"], classes)
+
+
+def folder(spec: DataSpec, split: Split) -> Images:
+    """Image files as PATH/train/CLASS/IMAGE and PATH/test or val/CLASS/IMAGE; or as PATH/CLASS/IMAGE, to evaluate on."""
+    root = _root(spec)
+    here = folders.split_folder(root, split, ("train",) if split == "train" else ("test", "val"))
+    # Training says which classes there are: one without test images must not shift the labels of the others.
+    train = root / "train"
+    classes = (folders.class_names(train) if here != root and train.is_dir() else ()) or folders.class_names(here)
+    return _decoded(root.resolve().name, spec, split, here, classes)
+
+
+def imagenet(spec: DataSpec, split: Split) -> Images:
+    """ImageNet-1k: PATH/val/WNID/IMAGE or PATH/WNID/IMAGE. Labels are those of the 1,000 classes, whichever are there."""
+    here = folders.split_folder(_root(spec), split, ("train",) if split == "train" else ("val",))
+    return _decoded("imagenet", spec, split, here, folders.imagenet_classes())
+
+
+def _root(spec: DataSpec) -> Path:
+    if not spec.path:
+        raise UserError(f"data.path: missing; accepted: a folder of images, as in {spec.source}:PATH")
+    return Path(spec.path).expanduser()
+
+
+def _decoded(name: str, spec: DataSpec, split: Split, here: Path, classes: tuple[str, ...]) -> Images:
+    if spec.size is None:
+        raise UserError(
+            "data.size: missing, and the model does not say; accepted: the side of a square in pixels "
+            "(train: data.size=224, evaluate: --size 224)"
+        )
+    if split == "test" and spec.subset:
+        name = f"{name}-{Path(spec.subset).stem}"
+        paths, y = folders.listed_images(here, classes, spec.subset)
+    else:
+        paths, y = folders.find_images(here, classes)
+    images = Images(name, Files(paths, spec.size, spec.resize or spec.size), y, classes)
+    return images.kept(IN_MEMORY) if split == "train" else images
 
 
 def _images(name: str, x: np.ndarray, y: np.ndarray, classes: tuple[str, ...] | None) -> Images:
@@ -184,4 +180,4 @@ def _images(name: str, x: np.ndarray, y: np.ndarray, classes: tuple[str, ...] | 
     return Images(name, torch.from_numpy(x), torch.from_numpy(y.astype(np.int64)), classes)
 
 
-SOURCES: dict[str, Source] = {"digits": digits, "cifar10": cifar10, "npz": npz}
+SOURCES: dict[str, Source] = {"digits": digits, "cifar10": cifar10, "npz": npz, "folder": folder, "imagenet": imagenet}

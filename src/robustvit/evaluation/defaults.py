@@ -1,12 +1,11 @@
 """What an evaluation takes from the run it judges where the command line is silent."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from robustvit import config
 from robustvit.config import Recipe
-from robustvit.data import Images
-from robustvit.data.sources import DataSpec
+from robustvit.data.sources import DECODED, DataSpec
 from robustvit.errors import UserError
 from robustvit.objectives.adversarial import Adversarial
 from robustvit.threat import Threat, parse_number
@@ -19,16 +18,27 @@ class Defaults:
     recipe: Recipe | None
     out: Path
 
-    def data(self, text: str | None) -> Images:
+    def data(self, text: str | None, size: int | None = None, resize: int | None = None, subset: str | None = None) -> DataSpec:
+        spec = self._data(text)
+        if size is not None:
+            spec = replace(spec, size=size, resize=resize)
+        elif resize is not None:
+            spec = replace(spec, resize=resize)
+        return spec if subset is None else replace(spec, subset=subset)
+
+    def _data(self, text: str | None) -> DataSpec:
         own = self.recipe.data if self.recipe else None
         if text is None:
             if own is None:
                 raise UserError("--data: missing; the model is no run, so say which images, as in --data cifar10:PATH")
-            return own.load("test")
+            return own
         given = DataSpec.parse(text)
         # The run's own set, named without its place, is where training found it.
-        same = own is not None and own.source == given.source and given.path is None
-        return (own if own is not None and same else given).load("test")
+        if own is not None and own.source == given.source and given.path is None:
+            return own
+        # Other image files are seen at the size of the training images.
+        decoded = own is not None and own.source in DECODED and given.source in DECODED
+        return replace(given, size=own.size, resize=own.resize) if own is not None and decoded else given
 
     def threat(self, norm: str | None, eps: str | None) -> Threat:
         own = _trained_against(self.recipe)

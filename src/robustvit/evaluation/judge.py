@@ -1,67 +1,109 @@
 """Verdicts: whatever an attack claims, only what is found here counts."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from robustvit.attacks import Attack, attackable
+from robustvit.attacks import Attack, Queries, attackable
 from robustvit.data import Images
 from robustvit.errors import UserError
 from robustvit.models import Classifier
-from robustvit.progress import Advance
+from robustvit.precision import exact
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Verdicts:
-    """Per image: the prediction for the image and for the adversarial one (the image itself if it was wrong before)."""
+    """What is known of a window's images: after each stage of the attack, more."""
 
     y: Tensor
-    clean: Tensor
-    attacked: Tensor
-    examples: Tensor  # the first few adversarial images
+    clean: Tensor  # the prediction for the image
+    attacked: Tensor  # and for the adversarial one; the same where the image was wrong from the start
+    broken_by: Tensor  # the stage that changed it, or -1
+    examples: Tensor  # float32: what each stage made of the image last
+    stages: list[dict[str, Any]] = field(default_factory=list)  # what each stage did and cost
 
     @property
     def correct(self) -> Tensor:
         """Robustly correct: right on the image and on what the attack made of it."""
         return (self.clean == self.y) & (self.attacked == self.y)
 
+    def summary(self, examples: int) -> "Verdicts":
+        """On the CPU, with the first few examples only: what is left of a window when the next one comes."""
+        y, clean, attacked = self.y.cpu(), self.clean.cpu(), self.attacked.cpu()
+        return Verdicts(y, clean, attacked, self.broken_by.cpu(), self.examples[:examples].cpu(), self.stages)
 
-def judge(
-    model: nn.Module,
-    images: Images,
+
+def judge(model: nn.Module, images: Images, attack: Attack | None, batch_size: int = 256) -> Verdicts:
+    """All images at once, in micro-batches: for sets that fit the device, such as the held-out images of training."""
+    with judging(model):
+        ask = Queries(model, precision="fp32")
+        ask.ledger.size = batch_size
+        x, y = images.batch(slice(None))
+        return attack_window(ask, x, y, attack)
+
+
+def attack_window(
+    ask: Queries,
+    x: Tensor,
+    y: Tensor,
     attack: Attack | None,
-    batch_size: int = 256,
-    keep: int = 0,
-    advance: Advance | None = None,
+    known: Verdicts | None = None,
+    seed: int = 0,
+    saved: Callable[[Verdicts], None] = lambda verdicts: None,
 ) -> Verdicts:
-    """Attack the images that the model gets right and decide, in full precision, which it still gets right."""
+    """Run the stages that are not known yet, each on what still stands; `saved` is told after each.
+
+    `seed` matters to a stochastic model alone: its answers follow from (seed, stage).
+    """
     if getattr(attack, "targeted", False):
         raise UserError("attack.targeted: True; a verdict is about the true label, accepted: False")
-    clean, attacked, examples = [], [], []
-    with exact(), attackable(model):
-        for begin in range(0, len(images), batch_size):
-            x, y = images.batch(slice(begin, begin + batch_size))
-            prediction = predict(model, x)
-            x_adv, after = x.clone(), prediction.clone()
-            right = (prediction == y).nonzero().squeeze(1)
-            if attack is not None and len(right):
-                x_adv[right] = attack(model, x[right], y[right])
-                verify(attack, x_adv, x, begin)
-                after[right] = predict(model, x_adv[right])
-            clean.append(prediction)
-            attacked.append(after)
-            if begin < keep:
-                examples.append(x_adv[: keep - begin])
-            if advance:
-                advance(len(x), f"{attack.name if attack else 'clean'}: {_share(images.y, attacked)}")
-    kept = torch.cat(examples) if examples else images.batch(slice(0))[0]
-    return Verdicts(images.y.cpu(), torch.cat(clean).cpu(), torch.cat(attacked).cpu(), kept.cpu())
+    stages = attack.stages if attack else ()
+    verdict = replace(ask, precision="fp32", draws=draws_of(attack))
+    if known is None:
+        with seeded(seed):
+            clean = predict(verdict, x)
+        known = Verdicts(y, clean, clean.clone(), torch.full_like(y, -1), x.clone())
+        saved(known)
+    for number in range(len(known.stages), len(stages)):
+        with seeded(seed + number + 1):
+            _stage(ask, verdict, stages[number], number, x, known)
+        saved(known)
+    return known
 
 
-def verify(attack: Attack, x_adv: Tensor, x: Tensor, offset: int = 0) -> None:
+def _stage(ask: Queries, verdict: Queries, attack: Attack, number: int, x: Tensor, known: Verdicts) -> None:
+    """Attack what stands and enter into `known` which images fell."""
+    started, ledger = time.monotonic(), ask.ledger
+    before = ledger.forward, ledger.backward
+    rows = known.correct.nonzero().squeeze(1)
+    broken = 0
+    if len(rows):
+        x_adv = attack(ask, x[rows], known.y[rows])
+        verify(attack, x_adv, x[rows], rows)
+        known.examples[rows] = x_adv
+        known.attacked[rows] = predict(verdict, x_adv)
+        fallen = rows[~known.correct[rows]]
+        known.broken_by[fallen] = number
+        broken = len(fallen)
+    record = {"name": attack.name, "entered": len(rows), "broken": broken}
+    calls = {"forward": ledger.forward - before[0], "backward": ledger.backward - before[1]}
+    known.stages.append({**record, **calls, "seconds": time.monotonic() - started})
+
+
+def draws_of(attack: Attack | None) -> int:
+    """Over how many answers of a stochastic model a verdict is made: as many as the attack averages over."""
+    if attack is None:
+        return 1
+    inner = [*(stage for stage in attack.stages if stage is not attack), getattr(attack, "inner", None)]
+    return max([getattr(attack, "draws", 1), *(draws_of(stage) for stage in inner if stage is not None)])
+
+
+def verify(attack: Attack, x_adv: Tensor, x: Tensor, places: Tensor) -> None:
     """An example outside ball or box is the attack's bug: no number may come of it."""
     outside = (~attack.threat.contains(x_adv, x)).nonzero().squeeze(1)
     if len(outside):
@@ -69,13 +111,12 @@ def verify(attack: Attack, x_adv: Tensor, x: Tensor, offset: int = 0) -> None:
         far = float(attack.threat.distance(x_adv, x)[worst])
         raise UserError(
             f"{attack.name}: {len(outside)} examples lie outside {attack.threat.norm} ≤ {attack.threat.eps:g} or the box "
-            f"[0, 1]; image {offset + worst} is at distance {far:g}, its values from {float(x_adv[worst].min()):g} to "
+            f"[0, 1]; image {int(places[worst])} is at distance {far:g}, its values from {float(x_adv[worst].min()):g} to "
             f"{float(x_adv[worst].max()):g}"
         )
 
 
-@torch.no_grad()
-def predict(model: nn.Module, x: Tensor) -> Tensor:
+def predict(model: Queries, x: Tensor) -> Tensor:
     logits = model(x)
     if not bool(logits.isfinite().all()):
         raise UserError("the model's logits hold NaN or infinite values; its predictions mean nothing")
@@ -83,16 +124,18 @@ def predict(model: nn.Module, x: Tensor) -> Tensor:
 
 
 @contextmanager
-def exact() -> Iterator[None]:
-    """Float32 as written: no TF32, no autocast."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    matmul.allow_tf32 = cudnn.allow_tf32 = False
-    try:
-        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-            yield
-    finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
+def judging(model: nn.Module) -> Iterator[None]:
+    """Exact arithmetic, eval mode, frozen parameters."""
+    with exact(), attackable(model):
+        yield
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """A stochastic model's own randomness, made repeatable; the caller's random state returns."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
 
 
 def check_fits(model: Classifier, images: Images) -> None:
@@ -110,8 +153,3 @@ def check_fits(model: Classifier, images: Images) -> None:
         raise UserError(
             f"data {images.name!r}: labels up to {int(images.y.max())}; accepted by the model: 0 to {model.num_classes - 1}"
         )
-
-
-def _share(y: Tensor, attacked: list[Tensor]) -> str:
-    so_far = torch.cat(attacked)
-    return f"{(so_far == y[: len(so_far)]).float().mean():.1%} accurate so far"

@@ -1,13 +1,16 @@
 """Outcome: a number with its evidence. Per-image results are kept; a mean cannot be undone."""
 
+import io
 import json
 import math
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from robustvit import storage
 from robustvit.errors import UserError
 
 
@@ -37,25 +40,24 @@ class Outcome:
         threat = self.provenance["threat"]
         return threat["eps"] if threat else 0.0
 
+    @property
+    def summary(self) -> dict[str, Any]:
+        correct = int(self.correct.sum())
+        return {"accuracy": self.accuracy, "correct": correct, "n": self.n, "interval_95": list(self.interval)}
+
     def __str__(self) -> str:
         low, high = self.interval
         return f"{self.name}: {self.accuracy:.1%} (95% interval {low:.1%} to {high:.1%}, n = {self.n})"
 
     def save(self, folder: Path) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.name.replace(' ', '_').replace('/', '-')}.json"
-        summary = {
-            "name": self.name,
-            "accuracy": self.accuracy,
-            "correct": int(self.correct.sum()),
-            "n": self.n,
-            "interval_95": self.interval,
-            **self.provenance,
-        }
+        path = folder / f"{file_name(self.name)}.json"
+        summary = {"name": self.name, **self.summary, **self.provenance}
         # The arrays first: a JSON file means that its evidence is there.
         arrays: dict[str, Any] = {"correct": self.correct, **self.arrays}
-        np.savez_compressed(path.with_suffix(".npz"), **arrays)
-        path.write_text(json.dumps(summary, indent=2) + "\n")
+        content = io.BytesIO()
+        np.savez_compressed(content, **arrays)
+        storage.replace_file(folder / f"{file_name(self.name)}.npz", content.getvalue)
+        storage.replace_file(path, (json.dumps(summary, indent=2) + "\n").encode)
         return path
 
     @staticmethod
@@ -65,10 +67,16 @@ class Outcome:
             with np.load(path.with_suffix(".npz"), allow_pickle=False) as file:
                 arrays = dict(file)
             correct = arrays.pop("correct")
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise UserError(f"{path}: not a readable outcome: {error}") from None
-        summary = {"accuracy", "correct", "n", "interval_95"}
-        return Outcome(provenance.pop("name"), correct, {k: v for k, v in provenance.items() if k not in summary}, arrays)
+        outcome = Outcome(provenance.pop("name"), correct, provenance, arrays)
+        for key in outcome.summary:
+            provenance.pop(key, None)
+        return outcome
+
+
+def file_name(outcome: str) -> str:
+    return outcome.replace(" ", "_").replace("/", "-")
 
 
 def wilson(correct: int, n: int, z: float = 1.959964) -> tuple[float, float]:

@@ -27,15 +27,20 @@ class ModelSpec:
     def __post_init__(self) -> None:
         if self.num_classes < 2:
             raise UserError(f"model.num_classes: {self.num_classes}; accepted: 2 or more")
+        if self.channels < 1:
+            raise UserError(f"model.channels: {self.channels}; accepted: 1 or more")
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, self.channels):
-                raise UserError(f"model.{name}: {values}; accepted: 1 or {self.channels} numbers, one a channel")
+                raise UserError(f"model.{name}: {values}; accepted: 1 number, or {self.channels}, one a channel")
         if min(self.std) <= 0:
             raise UserError(f"model.std: {self.std}; accepted: numbers above 0")
 
 
 class Classifier(nn.Module):
-    """Normalisation + backbone."""
+    """Normalisation + backbone.
+
+    `crop` is the share of a resized image's side that the model was published to see (timm's crop_pct).
+    """
 
     mean: Tensor
     std: Tensor
@@ -47,11 +52,13 @@ class Classifier(nn.Module):
         mean: tuple[float, ...] = (0.0,),
         std: tuple[float, ...] = (1.0,),
         input_size: tuple[int, int, int] | None = None,
+        crop: float = 1.0,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.num_classes = num_classes if num_classes is not None else getattr(backbone, "num_classes", None)
         self.input_size = input_size
+        self.crop = crop
         # Not in the state dict: they come with the specification, and the weights stay those of the plain backbone.
         self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
@@ -66,7 +73,7 @@ def build(spec: ModelSpec) -> Classifier:
         raise unknown("model", spec.name, timm.list_models())
     try:
         backbone = timm.create_model(spec.name, num_classes=spec.num_classes, in_chans=spec.channels, **spec.args)
-    except TypeError as error:
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:  # constructors refuse in many ways
         raise UserError(f"model.args: {spec.args} is not accepted by {spec.name}: {error}") from None
     return Classifier(backbone, spec.num_classes, spec.mean, spec.std, _input_size(backbone, spec.channels))
 
@@ -109,8 +116,8 @@ def _published(name: str) -> Classifier:
     except Exception as error:  # the hub client raises many kinds; all mean: no weights
         raise UserError(f"model {name!r}: its published weights could not be loaded: {error}") from error
     settings = timm.data.resolve_model_data_config(backbone)
-    classifier = Classifier(backbone, None, settings["mean"], settings["std"], tuple(settings["input_size"]))
-    return classifier.eval()
+    size, crop = tuple(settings["input_size"]), settings["crop_pct"]
+    return Classifier(backbone, None, settings["mean"], settings["std"], size, crop).eval()
 
 
 def fingerprint(model: nn.Module) -> str:

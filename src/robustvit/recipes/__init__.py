@@ -23,6 +23,6 @@ def get_recipe(name_or_path: str) -> Recipe:
     if name_or_path in RECIPES:
         return RECIPES[name_or_path]()
     path = Path(name_or_path)
-    if path.suffix in (".yaml", ".yml") or path.is_file():
+    if path.suffix in (".yaml", ".yml") or path.exists():
         return config.load(path)
     raise unknown("recipe", name_or_path, RECIPES)

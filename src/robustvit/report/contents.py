@@ -39,9 +39,19 @@ def read_run(folder: Path) -> RunContents:
     return RunContents(
         folder.resolve().name,
         recipe.read_text() if recipe.exists() else None,
-        [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else [],
+        _records(metrics) if metrics.exists() else [],
         sorted(outcomes, key=lambda o: (o.provenance["attack"] is not None, o.eps, o.name)),
     )
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    records = []
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        try:
+            records.append(json.loads(line))
+        except ValueError as error:
+            raise UserError(f"{path}: line {number} is not JSON ({error}); remove it if the run was cut off there") from None
+    return records
 
 
 def threat_of(outcome: Outcome) -> tuple[str, float]:

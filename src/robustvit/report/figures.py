@@ -21,6 +21,7 @@ COLOURS = ("#c8553d", "#28666e", "#b08a2e", "#5b5f97", "#7a8f3c", "#8d5a97")
 def accuracy_against_eps(runs: list[RunContents], norm: str) -> str:
     """One line a run: its clean accuracy and its worst outcome at each eps, with 95% intervals."""
     with _axes("eps (pixels in [0, 1])", "accuracy") as (axes, figure):
+        names = []
         for run, colour in zip(runs, _colours(), strict=False):
             worst: dict[float, Outcome] = {0.0: run.clean} if run.clean else {}
             for outcome in run.attacked:
@@ -32,9 +33,10 @@ def accuracy_against_eps(runs: list[RunContents], norm: str) -> str:
                 at = [eps for eps, _ in points]
                 low, high = zip(*(outcome.interval for _, outcome in points), strict=True)
                 axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
-                axes.plot(at, [o.accuracy for _, o in points], color=colour, marker="o", markersize=4, label=run.name)
+                axes.plot(at, [o.accuracy for _, o in points], color=colour, marker="o", markersize=4)
+                names.append(run.name)
         axes.set_ylim(-0.02, 1.02)
-        axes.legend(frameon=False)
+        _legend(axes, names)
         return _svg(figure)
 
 
@@ -44,10 +46,12 @@ def training_curves(runs: list[RunContents], key: str, label: str) -> str | None
     if not any(records for _, records in logged):
         return None
     with _axes("epoch", label) as (axes, figure):
+        names = []
         for (run, records), colour in zip(logged, _colours(), strict=False):
             if records:
-                axes.plot([r["epoch"] for r in records], [r[key] for r in records], color=colour, label=run.name)
-        axes.legend(frameon=False)
+                axes.plot([r["epoch"] for r in records], [r[key] for r in records], color=colour)
+                names.append(run.name)
+        _legend(axes, names)
         return _svg(figure)
 
 
@@ -109,6 +113,14 @@ def _axes(x: str, y: str) -> Iterator[tuple[Axes, Figure]]:
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         yield axes, figure
+
+
+def _legend(axes: Axes, names: list[str]) -> None:
+    """Names as they are: matplotlib would read $…$ as mathematics and leave out a label that begins with _."""
+    legend = axes.legend(axes.get_lines(), ["run"] * len(names), frameon=False)
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set_parse_math(False)
+        text.set_text(name)
 
 
 def _svg(figure: Figure) -> str:

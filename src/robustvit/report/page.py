@@ -32,7 +32,7 @@ def write_report(runs: list[str | Path] | list[Path], out: str | Path) -> Path:
     )
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page)
+    path.write_text(page, encoding="utf-8")  # as its <meta> says, whatever the machine prefers
     return path
 
 

@@ -1,71 +1,27 @@
-"""Checkpoints: safetensors files that are either whole or not there."""
+"""Checkpoints: the weights of a model, and the state that a run goes on from."""
 
-import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
+from robustvit import storage
 from robustvit.config import from_data, to_data
 from robustvit.errors import UserError
 from robustvit.models import ModelSpec
-
-FORMAT = "robustvit"
-
-
-def write(path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-    """Atomically: a new file is complete and on the disk before it takes the old one's place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    try:
-        with open(partial, "wb") as file:
-            file.write(serialise(plain, {"format": FORMAT, "meta": json.dumps(meta)}))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        kept = f"the previous {path.name} is untouched" if path.exists() else "nothing was overwritten"
-        raise UserError(
-            f"{path}: could not be saved ({error.strerror}); {kept}. Make room and run the same command again to go on"
-        ) from error
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.is_file():
         raise UserError(f"{path}: no such checkpoint; it appears after the first epoch of a run")
-    try:
-        with safe_open(path, "pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-    except (SafetensorError, OSError) as error:
-        if _is_pickle(path):
-            raise UserError(
-                f"{path}: is a pickle, which can run code when opened. Accepted: .safetensors. If you trust it, load it "
-                "yourself (torch.load with weights_only=True) and pass the module to robustvit.load_model"
-            ) from None
-        raise UserError(f"{path}: truncated or not a safetensors file ({error})") from None
-    if header.get("format") != FORMAT:
-        raise UserError(f"{path}: was not written by robustvit, so it does not say which model its weights belong to")
-    return tensors, json.loads(header["meta"])
-
-
-def _is_pickle(path: Path) -> bool:
-    """By its first bytes: torch's zip, or a pickle of protocol 2 and above."""
-    with open(path, "rb") as file:
-        start = file.read(2)
-    return start == b"PK" or start[:1] == b"\x80"
+    return storage.read(path)
 
 
 def save_weights(path: Path, spec: ModelSpec, weights: dict[str, Tensor], meta: dict[str, Any]) -> None:
     """A model to use: its weights and what is needed to build it."""
-    write(path, weights, {"model": to_data(spec), **meta})
+    storage.write(path, weights, {"model": to_data(spec), **meta})
 
 
 def load_weights(path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
@@ -89,7 +45,7 @@ def save_state(path: Path, state: State, model: nn.Module, ema: dict[str, Tensor
     tensors: dict[str, Tensor] = {}
     parts = {"model": dict(model.state_dict()), "ema": ema, "optimizer": optimizer.state_dict()}
     layout = _take_tensors(parts, "", tensors)
-    write(path, tensors, {"state": vars(state), "layout": layout})
+    storage.write(path, tensors, {"state": vars(state), "layout": layout})
 
 
 @dataclass

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robustvit import config
+from robustvit import config, storage
 from robustvit.config import Recipe, to_data
 from robustvit.errors import UserError
 
@@ -31,13 +31,20 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     def log(self, record: dict[str, Any]) -> None:
-        with open(self.metrics, "a") as file:
-            file.write(json.dumps(record) + "\n")
+        try:
+            with open(self.metrics, "a") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise UserError(
+                f"{self.metrics}: could not be written ({error.strerror}); the last checkpoint is untouched. "
+                "Make room and run the same command again to go on"
+            ) from error
 
     def keep_log_lines(self, count: int) -> None:
         """Forget what was logged after the checkpoint that a run goes on from: it will be logged again."""
         lines = self.metrics.read_text().splitlines(keepends=True) if self.metrics.exists() else []
-        self.metrics.write_text("".join(lines[:count]))
+        if lines[count:]:
+            storage.replace_file(self.metrics, "".join(lines[:count]).encode)
 
 
 def open_run(path: Path, recipe: Recipe) -> RunFolder:
@@ -52,7 +59,10 @@ def open_run(path: Path, recipe: Recipe) -> RunFolder:
             )
     elif path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"out: {str(path)!r} exists and is not a run; accepted: a new or empty folder")
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"out: {str(path)!r} cannot be made ({error.strerror}); accepted: a new or empty folder") from None
     config.save(recipe, recipe_file)
     return RunFolder(path)
 

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from robustvit.config import Recipe
 from robustvit.data import Images, augment, hold_out
+from robustvit.device import find_device
 from robustvit.errors import UserError
 from robustvit.evaluation.judge import check_fits, judge
 from robustvit.models import Classifier, build
@@ -33,7 +34,7 @@ def fit(recipe: Recipe, out: str | Path, device: str | None = None, save_every: 
 
     The state is saved at the end of each epoch and, in long ones, every `save_every` steps.
     """
-    accelerator = Accelerator(cpu=device == "cpu")
+    accelerator = Accelerator(cpu=find_device(device).type == "cpu")
     run, restored = _start(recipe, Path(out), accelerator)
     calendar, state, size = run.calendar, run.state, recipe.batch_size
     with progress(calendar.total * size, recipe.name, done=state.step * size, shown=accelerator.is_main_process) as advance:
@@ -71,10 +72,10 @@ def _start(recipe: Recipe, out: Path, accelerator: Accelerator) -> tuple["_Run",
             f"batch_size: {recipe.batch_size} does not divide into accumulate {recipe.accumulate} × "
             f"{accelerator.num_processes} processes"
         )
-    calendar = Calendar(recipe, len(train))
     torch.manual_seed(recipe.seed)
     model = build(recipe.model)
     check_fits(model, train)
+    calendar = Calendar(recipe, len(train))
     for phase in recipe.phases:
         phase.select_parameters(model)
         make_optimizer(recipe.optim, model)

@@ -1,0 +1,10 @@
+"""Which classes a targeted run aims at."""
+
+import torch
+from torch import Tensor
+
+
+def likeliest_others(logits: Tensor, y: Tensor, count: int) -> Tensor:
+    """The `count` classes after the true one, likeliest first: [B, min(count, K − 1)]."""
+    others = logits.scatter(1, y[:, None], -torch.inf)
+    return others.topk(min(count, logits.shape[1] - 1), dim=1).indices

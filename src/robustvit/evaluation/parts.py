@@ -1,0 +1,92 @@
+"""The windows of an evaluation on disk: what a killed evaluation goes on from, and afterwards the evidence."""
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from robustvit import storage
+from robustvit.data import Images
+from robustvit.errors import UserError
+from robustvit.evaluation.judge import Verdicts
+
+EXAMPLES = 8  # adversarial images that a report shows, broken or not
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A folder with plan.json and one file a window; without a folder nothing is kept."""
+
+    folder: Path | None
+    windows: list[tuple[int, int]]  # begin and end of each, in the order of the chosen images
+    evidence: bool = True
+
+    def path(self, number: int) -> Path:
+        assert self.folder is not None
+        return self.folder / f"window-{number:04}.safetensors"
+
+    def save(self, number: int, verdicts: Verdicts) -> None:
+        """The examples of broken images are the evidence; others prove nothing and are left out."""
+        if self.folder is None:
+            return
+        tensors = {name: getattr(verdicts, name) for name in ("y", "clean", "attacked", "broken_by")}
+        if self.evidence:
+            tensors["examples"] = verdicts.examples[verdicts.broken_by >= 0]
+        if number == 0:
+            tensors["shown"] = verdicts.examples[:EXAMPLES]
+        storage.write(self.path(number), tensors, {"stages": verdicts.stages})
+
+    def load(self, number: int, x: torch.Tensor) -> Verdicts | None:
+        """What is known of a window with these images, or None."""
+        if self.folder is None or not self.path(number).exists():
+            return None
+        tensors, meta = storage.read(self.path(number))
+        y, clean, attacked, broken_by = (tensors[name].to(x.device) for name in ("y", "clean", "attacked", "broken_by"))
+        examples = x.clone()
+        if "shown" in tensors:
+            examples[:EXAMPLES] = tensors["shown"].to(x)
+        if "examples" in tensors:
+            examples[broken_by >= 0] = tensors["examples"].to(x)
+        return Verdicts(y, clean, attacked, broken_by, examples, meta["stages"])
+
+
+def plan(images: int, largest: int, processes: int) -> list[tuple[int, int]]:
+    """Windows of nearly equal size, as many for each process."""
+    count = min(images, processes * -(-images // (largest * processes)))
+    edges = [images * i // count for i in range(count + 1)]
+    return list(pairwise(edges))
+
+
+def open_parts(folder: Path | None, identity: dict[str, Any], windows: list[tuple[int, int]], evidence: bool) -> Parts:
+    """Go on with the folder if it holds this very evaluation, whatever its windows; else begin it anew."""
+    if folder is None:
+        return Parts(None, windows)
+    path, identity = folder / "plan.json", {**identity, "evidence": evidence}
+    held = read_plan(path) if path.exists() else None
+    if held is not None and held["identity"] == json.loads(json.dumps(identity)):
+        return Parts(folder, [(begin, end) for begin, end in held["windows"]], evidence)
+    if folder.exists():
+        shutil.rmtree(folder)
+    content = json.dumps({"identity": identity, "windows": windows}, indent=1)
+    storage.replace_file(path, lambda: content.encode())
+    return Parts(folder, windows, evidence)
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    try:
+        plan: dict[str, Any] = json.loads(path.read_text())
+        return {"identity": plan["identity"], "windows": plan["windows"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not a readable plan ({error}); remove its folder to start the evaluation anew") from None
+
+
+def digest(images: Images) -> str:
+    """Of all labels and of the first images: enough to tell data sets apart without reading one that is large."""
+    hashed = hashlib.sha256(images.y.cpu().numpy().tobytes())
+    hashed.update(images.batch(slice(8))[0].cpu().contiguous().numpy().tobytes())
+    return hashed.hexdigest()[:16]

@@ -1,0 +1,48 @@
+"""How far an evaluation is, in model calls: what an image may cost at most, credited in full when it is broken early."""
+
+from robustvit.attacks import Attack
+from robustvit.evaluation.judge import Verdicts
+from robustvit.progress import Advance
+
+
+class Tally:
+    def __init__(self, advance: Advance, attack: Attack | None) -> None:
+        self.advance = advance
+        self.costs = [stage.cost for stage in attack.stages] if attack else [1]
+        self.names = [stage.name for stage in attack.stages] if attack else ["clean"]
+        self.shown = 0  # calls that the bar has
+        self.limit = 0  # calls that the stage in hand may bring it to
+        self.base = 0  # calls of all windows before this one
+        self.size = 0  # images of this window
+        self.robust = self.judged = 0  # images of the windows before
+        self.note = ""
+
+    def enter(self, images: int) -> None:
+        self.size = images
+        self.limit = self.base + images * self.costs[0]
+        self.note = self._note(0, images)
+
+    def asked(self, calls: int) -> None:
+        self._move(min(self.shown + calls, self.limit))
+
+    def stage_done(self, verdicts: Verdicts) -> None:
+        """Broken images will ask no more: what they might have cost is done."""
+        standing, finished = int(verdicts.correct.sum()), len(verdicts.stages)
+        self.note = self._note(finished, standing)
+        self._move(self.base + self.size * sum(self.costs) - standing * sum(self.costs[finished:]))
+        self.limit = self.shown + standing * sum(self.costs[finished : finished + 1])
+
+    def leave(self, verdicts: Verdicts) -> None:
+        self.base += self.size * sum(self.costs)
+        self._move(self.base)
+        self.robust += int(verdicts.correct.sum())
+        self.judged += self.size
+
+    def _note(self, finished: int, standing: int) -> str:
+        share = (self.robust + standing) / (self.judged + self.size)
+        now = self.names[finished] if finished < len(self.names) else "done"
+        return f"{share:.1%} robust so far, {now}"
+
+    def _move(self, calls: int) -> None:
+        self.advance(max(0, calls - self.shown), self.note)
+        self.shown = max(self.shown, calls)

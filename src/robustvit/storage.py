@@ -1,0 +1,64 @@
+"""Files of tensors and plain data (safetensors) that are either whole or not there. Nothing is pickled."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialise
+from torch import Tensor
+
+from robustvit.errors import UserError
+
+FORMAT = "robustvit"
+
+
+def write(path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    replace_file(path, lambda: serialise(plain, {"format": FORMAT, "meta": json.dumps(meta)}))
+
+
+def replace_file(path: Path, content: Callable[[], bytes]) -> None:
+    """Atomically: a new file is complete and on the disk before it takes the old one's place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(content())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        kept = f"the previous {path.name} is untouched" if path.exists() else "nothing was overwritten"
+        raise UserError(
+            f"{path}: could not be saved ({error.strerror}); {kept}. Make room and run the same command again to go on"
+        ) from error
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    try:
+        with safe_open(path, "pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except (SafetensorError, OSError) as error:
+        if _is_pickle(path):
+            raise UserError(
+                f"{path}: is a pickle, which can run code when opened. Accepted: .safetensors. If you trust it, load it "
+                "yourself (torch.load with weights_only=True) and pass the module to robustvit.load_model"
+            ) from None
+        raise UserError(f"{path}: truncated or not a safetensors file ({error})") from None
+    if header.get("format") != FORMAT:
+        raise UserError(f"{path}: was not written by robustvit, so it does not say which model its weights belong to")
+    return tensors, json.loads(header["meta"])
+
+
+def _is_pickle(path: Path) -> bool:
+    """By its first bytes: torch's zip, or a pickle of protocol 2 and above."""
+    with open(path, "rb") as file:
+        start = file.read(2)
+    return start == b"PK" or start[:1] == b"\x80"

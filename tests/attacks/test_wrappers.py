@@ -1,0 +1,109 @@
+"""Attacks round attacks, the worst of several, and the make-up of AutoAttack."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robustvit.attacks import APGD, EOT, FGSM, PGD, LogitScaling, Queries, Restarts, WorstOf, autoattack
+from robustvit.errors import UserError
+from robustvit.models import Classifier
+from robustvit.threat import Threat
+
+Batch = tuple[Tensor, Tensor]
+THREAT = Threat("linf", 0.05)
+
+
+def test_the_worst_of_several_is_at_least_as_strong_as_each(trained_vit: Classifier, images: Batch) -> None:
+    x, y = images
+    attacks = (FGSM(THREAT), PGD(THREAT, steps=3, seed=0), PGD(THREAT, steps=10, loss="margin", seed=0))
+    fooled = [trained_vit(attack(trained_vit, x, y)).argmax(1) != y for attack in (*attacks, WorstOf(attacks))]
+    assert torch.equal(fooled[0] | fooled[1] | fooled[2], fooled[3])
+
+
+def test_each_attack_sees_only_what_stands(trained_vit: Classifier, images: Batch) -> None:
+    x, y = images
+    first = FGSM(THREAT)
+    standing = int((trained_vit(first(trained_vit, x, y)).argmax(1) == y).sum())
+    ask = Queries(trained_vit)
+    WorstOf((first, PGD(THREAT, steps=7, seed=0)))(ask, x, y)
+    assert 0 < standing < len(x)
+    assert ask.ledger.backward == len(x) + 7 * standing
+
+
+class Coin(nn.Module):
+    """Says class 0 on average, by 1 in logits, but any single answer may say anything."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = torch.stack([x.mean((1, 2, 3)) - 0.5 + 1.0, torch.zeros(len(x))], 1)
+        return mean + 3 * torch.randn(len(x), 2)
+
+
+def test_chance_alone_does_not_break_a_stochastic_model() -> None:
+    """A single draw is wrong for many images; the averaged prediction is right within this eps."""
+    x, y = torch.full((40, 1, 4, 4), 0.5), torch.zeros(40, dtype=torch.long)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        x_adv = EOT(APGD(Threat("linf", 0.01), steps=10, seed=0), draws=400)(Coin(), x, y)
+        averaged = Queries(Coin(), draws=2000)(x_adv)
+    assert (averaged.argmax(1) == 0).all()
+
+
+def test_logit_scaling_finds_the_gradient_that_saturation_hides(trained_vit: Classifier, images: Batch) -> None:
+    """At logits times 1e4 the cross-entropy's gradient is zero; scaled back the attack works as on the model itself."""
+    x, y = images
+
+    def saturated(z: Tensor) -> Tensor:
+        return 1e4 * trained_vit(z)
+
+    attack = PGD(Threat("linf", 0.1), seed=0)
+    plain, hidden, found = (
+        (trained_vit(a(m, x, y)).argmax(1) != y).sum()
+        for a, m in ((attack, trained_vit), (attack, saturated), (LogitScaling(attack, 1e-4), saturated))
+    )
+    assert hidden < plain
+    assert found == plain
+
+
+@pytest.mark.parametrize(
+    ("norm", "version", "names"),
+    [
+        ("linf", "standard", ["apgd-ce", "apgd-t", "fab-t", "square"]),
+        ("l2", "standard", ["apgd-ce", "apgd-t", "fab-t", "square"]),
+        ("l1", "standard", ["apgd-cex5", "apgd-t", "fab-t", "square"]),
+        ("linf", "plus", ["apgd-cex5", "apgd-dlrx5", "fab", "square", "apgd-t", "fab-t"]),
+        ("linf", "rand", ["apgd-ce-eot20", "apgd-dlr-eot20"]),
+    ],
+)
+def test_autoattack_is_made_as_published(norm: str, version: str, names: list[str]) -> None:
+    ensemble = autoattack(Threat(norm, 0.1), version, seed=3)
+    assert [attack.name for attack in ensemble.stages] == names
+    assert ensemble.name == f"autoattack-{version}"
+    assert ensemble.seed == 3
+    if version == "standard":
+        ce, targeted, fab, square = ensemble.attacks
+        assert (getattr(ce, "inner", ce).steps, targeted.steps, fab.steps, square.queries) == (100, 100, 100, 5000)
+        assert (targeted.targets, fab.targets) == (5 if norm == "l1" else 9, 9)
+
+
+def test_a_lower_precision_names_every_stage() -> None:
+    stages = autoattack(THREAT, precision="bf16").stages
+    assert [stage.name for stage in stages] == ["apgd-ce-bf16", "apgd-t-bf16", "fab-t-bf16", "square-bf16"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: autoattack(THREAT, "standrad"), "did you mean 'standard'"),
+        (lambda: autoattack(THREAT, precision="fp16"), "'fp16'"),
+        (lambda: WorstOf(()), "worst_of.attacks: empty"),
+        (lambda: WorstOf((FGSM(THREAT), FGSM(Threat("l2", 1.0)))), "the same for all"),
+        (lambda: WorstOf((FGSM(THREAT, targeted=True),)), "one is targeted"),
+        (lambda: WorstOf((Restarts(PGD(THREAT)),), precision="fp8"), "'fp8'"),
+        (lambda: EOT(FGSM(THREAT), draws=0), "eot.draws: 0"),
+        (lambda: LogitScaling(FGSM(THREAT), factor=0.0), "logit_scaling.factor: 0.0"),
+    ],
+)
+def test_settings_that_make_no_attack_are_errors(make, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        make()
+    assert message in str(error.value)
