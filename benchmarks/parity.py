@@ -119,6 +119,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--data", required=True)
+    parser.add_argument("--norms", nargs="+", choices=("linf", "l2"), default=("linf", "l2"))
     parser.add_argument("--eps-linf", default="8/255")
     parser.add_argument("--eps-l2", default="0.5")
     parser.add_argument("--images", type=int, default=1000)
@@ -126,7 +127,8 @@ def main() -> None:
     options = parser.parse_args()
     images, _ = DataSpec.parse(options.data).load("test").first(options.images)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    threats = [Threat("linf", parse_number(options.eps_linf)), Threat("l2", parse_number(options.eps_l2))]
+    eps = {"linf": options.eps_linf, "l2": options.eps_l2}
+    threats = [Threat(norm, parse_number(eps[norm])) for norm in options.norms]
     rows = []
     for run in options.runs:
         model = load_model(run)

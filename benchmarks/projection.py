@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from robustvit.attacks.base import input_gradient
+from robustvit.attacks import Queries
 from robustvit.attacks.losses import cross_entropy
 from robustvit.evaluation.run import versions
 from robustvit.models import ModelSpec, build
@@ -29,7 +29,7 @@ def main() -> None:
     torch.manual_seed(0)
     x, y = torch.rand(128, 3, 32, 32, device=device), torch.randint(0, 10, (128,), device=device)
     model = build(ModelSpec("vit_mini")).to(device).eval().requires_grad_(False)
-    gradient = seconds(lambda: input_gradient(model, x, lambda logits: cross_entropy(logits, y)))
+    gradient = seconds(lambda: Queries(model).gradient(x, cross_entropy, y))
     rows = []
     for threat in THREATS:
         x_far = x + 2 * threat.eps * threat.steepest(torch.randn_like(x))

@@ -5,6 +5,10 @@ import os
 # Before torch is loaded, and inherited by every process a test starts: more threads than cores make tiny models crawl.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from robustvit.cli import main
 from robustvit.config import Recipe, override
 from robustvit.data import DataSpec
 from robustvit.models import Classifier, ModelSpec, build, load_model
@@ -76,3 +81,28 @@ def small(few_digits: Path) -> Recipe:
     """Two epochs of five steps on `few_digits`: 20 of the 200 images are held out, batches have 32."""
     overrides = ["data.source=npz", f"data.path={few_digits}", "batch_size=32", "phases.0.epochs=2", "model.args.depth=1"]
     return override(RECIPES["digits-standard"](), [*overrides, "optim.schedule.warmup=0"])
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended: its exit status and its two streams."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Ended]:
+    """A `robustvit` command line in this process and in an empty folder; what escapes `main` would be a traceback."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(line: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["robustvit", *shlex.split(line)])
+        with torch.random.fork_rng(devices=[]), pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        told = isinstance(stop.value.code, str)  # sys.exit(TEXT) prints it and ends with 1
+        return Ended(1 if told else stop.value.code or 0, out, err + (stop.value.code if told else ""))
+
+    return run

@@ -3,14 +3,13 @@
 import json
 import pickle
 import resource
-import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ import safetensors.torch
 import torch
 
 from robustvit.attacks import ATTACKS
-from robustvit.cli import app, main
+from robustvit.cli import app
 from robustvit.data import SOURCES
 from robustvit.recipes import RECIPES
 from robustvit.training import checkpoint
@@ -26,32 +25,7 @@ from robustvit.training import checkpoint
 SHORT = "model.args.depth=1 batch_size=32 phases.0.epochs=2 optim.schedule.warmup=0 --device cpu"
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a command ended: its exit status and its two streams."""
-
-    status: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ended]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """A command line in this process and in an empty folder; whatever escapes `main` would be a traceback."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(line: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["robustvit", *shlex.split(line)])
-        with torch.random.fork_rng(devices=[]), pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        told = isinstance(stop.value.code, str)  # sys.exit(TEXT) prints it and ends with 1
-        return Ended(1 if told else stop.value.code or 0, out, err + (str(stop.value.code) if told else ""))
-
-    return run
+Run = Callable[[str], Any]
 
 
 def start(*arguments: object, **settings: object) -> subprocess.Popen:
@@ -119,7 +93,11 @@ def test_train_evaluate_and_report_follow_one_another(run: Run, few_digits: Path
     assert (train.status, train.out) == (0, "trained: runs/digits-robust\nnext:    robustvit evaluate runs/digits-robust\n")
     evaluate = run("evaluate runs/digits-robust --steps 2 --eps 8/255 --device cpu")
     assert evaluate.status == 0
-    assert [line.split(":")[0] for line in evaluate.out.splitlines()][:3] == ["clean", *SHOWN]
+    assert [line.split(":")[0] for line in evaluate.out.splitlines()][:3] == [
+        "clean",
+        "fgsm linf 0.0313725",
+        "pgd-2 linf 0.0313725",
+    ]
     assert evaluate.out.count("n = 40") == 3
     (pgd,) = Path("runs/digits-robust/outcomes").glob("pgd*.json")
     assert json.loads(pgd.read_text())["threat"] == {"norm": "linf", "eps": 8 / 255}
@@ -128,7 +106,15 @@ def test_train_evaluate_and_report_follow_one_another(run: Run, few_digits: Path
     assert "digits-robust" in Path("runs/digits-robust/report.html").read_text()
 
 
-SHOWN = ["fgsm linf 0.0313725", "pgd-2 linf 0.0313725"]
+def test_a_report_does_not_put_two_models_under_one_name(run: Run, trained_run: Path) -> None:
+    assert run(f"evaluate {trained_run} --eps 0.1 --images 8 --steps 1 --device cpu --no-checks --out both").status == 0
+    clean = Path("both/outcomes/clean.json")
+    summary = json.loads(clean.read_text())
+    clean.write_text(json.dumps(summary | {"model": {**summary["model"], "fingerprint": "another"}}))
+    ended = run("report both")
+    assert ended.status == 1
+    assert "'clean' is of model another" in ended.err
+    assert "accepted: one model on one set of images" in ended.err
 
 
 def test_the_saved_recipe_trains_the_same_bits_again(run: Run, few_digits: Path) -> None:

@@ -102,15 +102,17 @@ def test_examples_lie_inside_ball_and_box(attack: Attack, tiny_vit: Classifier, 
 
 
 @every_attack
-def test_the_loss_rises_for_nearly_every_image(attack: Attack, tiny_vit: Classifier, images: Batch) -> None:
+def test_the_loss_rises_for_nearly_every_image(attack: Attack, trained_vit: Classifier, images: Batch) -> None:
     x, y = images
-    x_adv = attack(tiny_vit, x, y)
     with torch.no_grad():
-        before, after = (tiny_vit(z) for z in (x, x_adv))
-    fooled = (before.argmax(1) == y) & (after.argmax(1) != y)
+        right = trained_vit(x).argmax(1) == y
+        x, y = x[right], y[right]
+        x_adv = attack.scaled(0.3)(trained_vit, x, y)
+        before, after = (trained_vit(z) for z in (x, x_adv))
+    fooled = after.argmax(1) != y
     rose = F.cross_entropy(after, y, reduction="none") > F.cross_entropy(before, y, reduction="none")
     if attack.name.startswith(ALL_OR_NOTHING):
-        assert torch.equal((x_adv != x).flatten(1).any(1) & (before.argmax(1) == y), fooled)
+        assert torch.equal((x_adv != x).flatten(1).any(1), fooled)
     else:
         # One step from a random start may land lower, and a margin may rise while the cross-entropy does not.
         assert (rose | fooled).float().mean() > 0.8
@@ -254,7 +256,8 @@ def test_the_seed_decides_the_result(attack: Attack, trained_vit: Classifier, im
     far = attack.scaled(2.0)
     first, again, other = (seeded(far, seed)(trained_vit, *images) for seed in (1, 1, 2))
     assert torch.equal(first, again)
-    assert not torch.equal(first, other)
+    # FAB draws only where a first run from the image itself found nothing: see its own tests.
+    assert attack.name.startswith(ALL_OR_NOTHING) or not torch.equal(first, other)
 
 
 @every_attack

@@ -64,7 +64,7 @@ def test_the_point_lies_on_the_hyperplane_in_the_box_at_the_least_distance(norm:
     torch.testing.assert_close((w * z).sum(1), b, rtol=0, atol=1e-12)
     assert torch.equal(z[w == 0], x[w == 0])
     oracle = [least_distance(norm, *row) for row in zip(x.numpy(), w.numpy(), b.tolist(), strict=True)]
-    torch.testing.assert_close((z - x).norm(p=ORDER[norm], dim=1), torch.tensor(oracle).double(), rtol=0, atol=1e-8)
+    torch.testing.assert_close((z - x).norm(p=ORDER[norm], dim=1), torch.tensor(oracle, dtype=torch.float64), rtol=0, atol=1e-8)
 
 
 def test_in_l2_it_is_the_one_nearest_point() -> None:

@@ -8,10 +8,10 @@ import pytest
 import safetensors.torch
 import torch
 
+from robustvit import storage
 from robustvit.config import Optim
 from robustvit.errors import UserError
 from robustvit.models import ModelSpec, build, load_model
-from robustvit import storage
 from robustvit.training import checkpoint
 from robustvit.training.checkpoint import State
 from robustvit.training.optimizer import make_optimizer

@@ -106,7 +106,7 @@ def test_killed_while_a_file_is_being_written_the_old_one_counts(hard: Recipe, t
     recipe = tmp_path / "recipe.yaml"
     config.save(hard, recipe)
     kill_after(start(recipe, broken, save_every=1), broken, 7)
-    (broken / "checkpoints" / "resume.partial").write_bytes(b"half a file")
+    (broken / "checkpoints" / "resume.safetensors.partial").write_bytes(b"half a file")
     with open(broken / "metrics.jsonl", "a") as log:
         log.write('{"step": 8, "epo')
     fit(hard, broken, "cpu", save_every=1)

@@ -49,7 +49,8 @@ class APGD(Attack):
 
     @property
     def cost(self) -> int:
-        return 2 * (self.steps + 1) * (self.targets if self.loss in TARGETED_LOSSES else 1)
+        run = 2 * (self.steps + (3 if self.threat.norm == "l1" else 1))  # each stage asks at its start too
+        return 1 + run * self.targets if self.loss in TARGETED_LOSSES else run
 
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         ask = Queries.of(model)

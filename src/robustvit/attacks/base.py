@@ -89,9 +89,10 @@ def attackable(model: Model) -> Iterator[None]:
 
 
 def check_images(x: Tensor) -> None:
-    if x.dim() != 4 or not x.is_floating_point():
+    if x.dim() != 4 or x.dtype not in (torch.float32, torch.float64):
         raise UserError(
-            f"images: got {x.dtype} of shape {tuple(x.shape)}; accepted: floats [batch, channels, height, width] in [0, 1]"
+            f"images: got {x.dtype} of shape {tuple(x.shape)}; "
+            "accepted: float32 or float64 [batch, channels, height, width] in [0, 1]"
         )
     if x.numel() and not bool(((x >= 0) & (x <= 1)).all()):
         raise UserError(

@@ -52,7 +52,7 @@ class WorstOf(Attack):
 
     @property
     def cost(self) -> int:
-        return sum(attack.cost for attack in self.stages)
+        return sum(attack.cost + 1 for attack in self.stages)
 
     @property
     def stages(self) -> tuple[Attack, ...]:

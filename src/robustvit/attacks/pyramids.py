@@ -51,27 +51,25 @@ class Pyramids:
         here, there = (_cells(luck[:, k : k + 2], side, x) for k in (0, 2))
         old, lost = delta.gather(2, here), delta.gather(2, there)
         emptied = delta.scatter(2, there, 0)
-        held = self._power(emptied.gather(2, here)) + self._power(lost)  # their overlap counts once
-        unspent = (self.threat.eps**self.order - self._power(delta).sum(1, keepdim=True)).clamp(min=0)
+        # The power of the norm adds up over parts; the windows' overlap counts once.
+        held = self._length(emptied.gather(2, here), 2) ** self.order + self._length(lost, 2) ** self.order
+        unspent = (self.threat.eps**self.order - self._length(delta, (1, 2)) ** self.order).clamp(min=0)
         turn, signs = luck[:, 4].view(-1, 1, 1, 1), luck[:, 5:, None, None]
-        new = self._signed_patterns(x, turn, signs, side).flatten(2) + self._unit(old, 2)
+        new = self._signed_patterns(x, turn, signs, side).flatten(2)
+        new += old / (self._length(old, 2) + TINY)
         share = unspent / channels + held
         # In ℓ1 c times that, as in the authors' code: the projection takes back what is too much.
-        new = self._unit(new, 2) * (share.sqrt() if self.order == 2 else channels * share)
+        new *= (share.sqrt() if self.order == 2 else channels * share) / (self._length(new, 2) + TINY)
         return self._inside(x, emptied.scatter_(2, here, new).view_as(x))
 
     def _inside(self, x: Tensor, delta: Tensor) -> Tensor:
         """ℓ2 is scaled to ε, then clipped to the box: what that cuts off, the next proposal finds unspent."""
         if self.order == 1:
             return self.threat.project(x + delta, x)
-        return (x + self.threat.eps * self._unit(delta, (1, 2, 3))).clamp_(0, 1)
+        return torch.addcmul(x, delta, self.threat.eps / (self._length(delta, (1, 2, 3)) + TINY)).clamp_(0, 1)
 
-    def _unit(self, delta: Tensor, dim: int | tuple[int, ...]) -> Tensor:
-        return delta / (torch.linalg.vector_norm(delta, self.order, dim, keepdim=True) + TINY)
-
-    def _power(self, delta: Tensor) -> Tensor:
-        """[B, channels, 1]: the norm without its root, which adds up over parts."""
-        return (delta.square() if self.order == 2 else delta.abs()).sum(2, keepdim=True)
+    def _length(self, delta: Tensor, dim: int | tuple[int, ...]) -> Tensor:
+        return torch.linalg.vector_norm(delta, self.order, dim, keepdim=True)
 
     def _signed_patterns(self, x: Tensor, turn: Tensor, signs: Tensor, side: int) -> Tensor:
         """The pattern, turned or not, with a sign: uniform numbers [..., 1, 1] -> [..., side, side]."""

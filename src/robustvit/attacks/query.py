@@ -106,7 +106,7 @@ class Queries:
                 least = torch.full_like(margins[:, 0], torch.inf)
                 loss, grad = torch.zeros_like(least), torch.zeros_like(x)
                 for s, margin in enumerate(margins.unbind(1) if margins.requires_grad else ()):
-                    (each,) = torch.autograd.grad(margin.sum(), x, retain_graph=True)
+                    (each,) = torch.autograd.grad(margin.sum(), x, retain_graph=True, materialize_grads=True)
                     far = distance(margin.detach(), each).masked_fill(y == s, torch.inf)
                     nearer = (far < least) | far.isnan()
                     least, loss = torch.where(nearer, far, least), torch.where(nearer, margin.detach(), loss)

@@ -1,4 +1,4 @@
-"""The Square Attack: random search that changes one square window at a time and keeps what brings the model closer to an error."""
+"""The Square Attack: random search that changes one square window at a time and keeps what helps."""
 
 import math
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from robustvit.attacks import Attack, Queries, attackable
 from robustvit.data import Images
 from robustvit.errors import UserError
-from robustvit.models import Classifier
+from robustvit.models import Classifier, fingerprint
 from robustvit.precision import exact
 
 
@@ -69,14 +69,17 @@ def attack_window(
             clean = predict(verdict, x)
         known = Verdicts(y, clean, clean.clone(), torch.full_like(y, -1), x.clone())
         saved(known)
+    weights = _weights(ask)
     for number in range(len(known.stages), len(stages)):
         with seeded(seed + number + 1):
-            _stage(ask, verdict, stages[number], number, x, known)
+            _stage(ask, verdict, stages[number], number, x, known, weights)
         saved(known)
     return known
 
 
-def _stage(ask: Queries, verdict: Queries, attack: Attack, number: int, x: Tensor, known: Verdicts) -> None:
+def _stage(
+    ask: Queries, verdict: Queries, attack: Attack, number: int, x: Tensor, known: Verdicts, weights: str | None
+) -> None:
     """Attack what stands and enter into `known` which images fell."""
     started, ledger = time.monotonic(), ask.ledger
     before = ledger.forward, ledger.backward
@@ -85,6 +88,8 @@ def _stage(ask: Queries, verdict: Queries, attack: Attack, number: int, x: Tenso
     if len(rows):
         x_adv = attack(ask, x[rows], known.y[rows])
         verify(attack, x_adv, x[rows], rows)
+        if _weights(ask) != weights:
+            raise UserError(f"{attack.name}: changed the model's weights, so what it found is not about this model")
         known.examples[rows] = x_adv
         known.attacked[rows] = predict(verdict, x_adv)
         fallen = rows[~known.correct[rows]]
@@ -93,6 +98,10 @@ def _stage(ask: Queries, verdict: Queries, attack: Attack, number: int, x: Tenso
     record = {"name": attack.name, "entered": len(rows), "broken": broken}
     calls = {"forward": ledger.forward - before[0], "backward": ledger.backward - before[1]}
     known.stages.append({**record, **calls, "seconds": time.monotonic() - started})
+
+
+def _weights(ask: Queries) -> str | None:
+    return fingerprint(ask.model) if isinstance(ask.model, nn.Module) else None
 
 
 def draws_of(attack: Attack | None) -> int:
@@ -116,8 +125,10 @@ def verify(attack: Attack, x_adv: Tensor, x: Tensor, places: Tensor) -> None:
         )
 
 
-def predict(model: Queries, x: Tensor) -> Tensor:
-    logits = model(x)
+def predict(ask: Queries, x: Tensor) -> Tensor:
+    """Guarded once more: an attack may have left another mode or arithmetic behind."""
+    with exact(), attackable(ask.model):
+        logits = ask(x)
     if not bool(logits.isfinite().all()):
         raise UserError("the model's logits hold NaN or infinite values; its predictions mean nothing")
     return logits.argmax(1)
@@ -136,6 +147,17 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
+
+
+def check_answers(ask: Queries, x: Tensor, images: Images) -> None:
+    """Does the model answer with one logit a class? A module from Python does not say how many classes it has."""
+    logits = ask(x)
+    if logits.dim() != 2 or len(logits) != len(x):
+        raise UserError(f"model: answers {tuple(logits.shape)} to {len(x)} images; accepted: one row of logits an image")
+    if images.classes and logits.shape[1] != len(images.classes):
+        raise UserError(f"model: {logits.shape[1]} classes, but data {images.name!r} has {len(images.classes)}")
+    if int(images.y.max()) >= logits.shape[1]:
+        raise UserError(f"model: {logits.shape[1]} classes, but data {images.name!r} has labels up to {int(images.y.max())}")
 
 
 def check_fits(model: Classifier, images: Images) -> None:

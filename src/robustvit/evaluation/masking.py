@@ -1,12 +1,13 @@
 """Signs that a model hides its gradient instead of resisting: a robustness number with one of them is suspect.
 
-After Athalye et al. (2018), Carlini et al. (2019) and the flags of AutoAttack (Croce & Hein, 2020). The thresholds lie between what
-healthy models (undefended, adversarially trained, linear, of two classes) and made defences were measured to do.
+After Athalye et al. (2018), Carlini et al. (2019) and the flags of AutoAttack (Croce & Hein, 2020). The thresholds lie between
+what healthy models (undefended, adversarially trained, linear, of two classes) and made defences were measured to do.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,24 +18,22 @@ from robustvit.attacks.losses import cross_entropy, margin
 from robustvit.threat import Threat
 
 IMAGES = 64
-FEW = 2  # a single image is never evidence of how an attack fares
+FEW = 2  # one image is never evidence of how an attack fares
 
 # Of the largest logit. Kernels that sum in changing order stay below 1e-5 of it.
 ROUNDING = 1e-4
-# A blind image's gradient promises less than this share of its margin for moving every pixel through its whole range; an
-# adversarially trained model's promises twice the margin, others more.
+# Of its margin, what an image's gradient promises for moving every pixel through its whole range. Adversarially trained models
+# were seen to promise 2 and more, others 4 and more.
 BLIND = 1e-2
-# Cross-entropy's gradient over the margin's is about 1 − p_y: 1e-20 is a lead of 46 logits. Undefended models trained for long
-# reach 33 (1e-14), where it still points somewhere; at 104 it is exactly zero.
+# Of the margin's gradient, what is left of cross-entropy's: about 1 − p_y, so this is a lead of 46 logits. Undefended models
+# trained for long came to 33, where it still points somewhere; at 104 it is exactly zero.
 STARVED = 1e-20
-# Share of the images that may show a sign of masking by accident. Rising losses rise for 9 in 10 images or more, jagged ones for
-# half.
-MAY_BE_BLIND = 0.1
-MAY_BE_FLAT = 0.25
-MAY_RESIST = 0.05
-# Of the radius at which every image can turn grey: below, the loss rises no more than its rounding.
+# Shares of the images that may show a sign by accident. On healthy models none was blind or starved, at most 1 in 9 had a loss
+# that did not rise, and none resisted at the radius of grey; hidden gradients make a loss rise for about half.
+MAY_BE_BLIND, MAY_BE_FLAT, MAY_RESIST = 0.1, 0.25, 0.05
+# Of the radius of grey: below it a loss may rise by no more than its rounding.
 TOO_SMALL = 1e-4
-# The reference's threshold: black-box gains up to 0.2% of all images are chance.
+# The reference's threshold: what Square gains up to 0.2% of all images is chance.
 CHANCE = 0.002
 
 
@@ -48,9 +47,9 @@ class Suspicion:
 
 
 def probe(model: Model, x: Tensor, y: Tensor, threat: Threat, seed: int = 0) -> list[Suspicion]:
-    """Look for masked gradients on (up to 64) images that the model gets right, for some 175 passes an image.
+    """Look for masked gradients on images that the model gets right, the first 64 of them, for at most 175 passes each.
 
-    Probabilities instead of logits starve every later check, so that they end the search.
+    Probabilities instead of logits would mislead the later checks, so that they end the search.
     """
     x, y = x[:IMAGES], y[:IMAGES]
     if not len(x):
@@ -64,22 +63,22 @@ def probe(model: Model, x: Tensor, y: Tensor, threat: Threat, seed: int = 0) -> 
 
 
 def of_stages(stages: Sequence[Mapping[str, Any]], n: int) -> list[Suspicion]:
-    """Did Square break what the gradient attacks had left? `stages` as they ran on the `n` images of an evaluation."""
+    """Did Square break what gradient attacks had left? `stages`, in the order they ran, with `name`, `entered`, `broken`."""
     squares = [i for i, stage in enumerate(stages) if stage["name"].startswith("square")]
     if not squares or squares[0] == 0:
         return []
     first = squares[0]
-    broken, entered = (sum(stages[i][key] for i in squares) for key in ("broken", "entered"))
+    broken = sum(stages[i]["broken"] for i in squares)
     later = sum(stage["broken"] for i, stage in enumerate(stages) if i > first and i not in squares)
     # Where gradient attacks follow (version plus) they might have found the same images: Square must beat them.
     if broken < FEW or broken <= CHANCE * n or broken <= later:
         return []
-    before = ", ".join(stage["name"] for stage in stages[:first])
+    left, before = stages[first]["entered"], ", ".join(stage["name"] for stage in stages[:first])
     return [
         Suspicion(
             "black-box-beats-white-box",
-            f"Square broke {broken} of the {entered} images that {before} had left ({broken / n:.1%} of all {n}; "
-            f"up to {max(FEW - 1, int(CHANCE * n))} would be chance)",
+            f"Square broke {broken} of the {left} images that {before} had left ({broken / n:.1%} of all {n}; up to "
+            f"{max(FEW - 1, int(CHANCE * n))} would be chance)",
             "the gradient attacks miss examples that exist: run `--suite autoattack --version plus`, Square with more queries "
             "and other seeds, and an attack on a copy of the model without the step that hides its gradient",
         )
@@ -92,16 +91,16 @@ def _outputs(ask: Queries, x: Tensor) -> Iterator[Suspicion]:
         yield Suspicion(
             "softmax-output",
             f"the outputs are probabilities: none is negative and each row sums to 1 (n = {len(x)})",
-            "return logits: take the softmax off the model; attacks starve on its flat ends, and the other checks of the "
-            "gradient wait for logits too",
+            "return logits: take the softmax off the model and evaluate again; attacks starve on its flat ends, and the other "
+            "checks were left out because of it",
         )
     change = float((logits - again).abs().max() / logits.abs().max().clamp(min=1e-30))
     if change > ROUNDING:
         flips = int((logits.argmax(1) != again.argmax(1)).sum())
         yield Suspicion(
             "randomised-output",
-            f"two passes over the same {len(x)} images differ by up to {change:.2g} of the largest logit, and {flips} "
-            f"predictions with them",
+            f"two passes over the same {len(x)} images differ by up to {change:.2g} of the largest logit, {flips} "
+            "predictions with them",
             "average over the randomness: `--suite autoattack --version rand`; if it is dropout, put the model in eval mode",
         )
 
@@ -131,34 +130,31 @@ def _gradients(ask: Queries, x: Tensor, y: Tensor) -> Iterator[Suspicion]:
 
 
 def _climbs(ask: Queries, x: Tensor, y: Tensor, threat: Threat, seed: int) -> Iterator[Suspicion]:
-    """PGD must get further with more steps and in a larger ball. All with the same start and, in eps, the same steps."""
-    largest = _reaches_grey(threat, x)
-    if threat.eps < TOO_SMALL * largest.eps:
+    """PGD must get further with more steps, and in a larger ball. Beyond the radius of grey it need not."""
+    norm, largest = threat.norm, _radius_of_grey(threat.norm, x)
+    if threat.eps < TOO_SMALL * largest:
         return
 
     def reached(eps: float, steps: int = 10) -> Tensor:
-        # The same step for 1 as for 10, or one would already end at the corner that is a linear model's best.
-        attack = PGD(Threat(threat.norm, eps), steps, step=0.25, step_unit="eps", loss="margin", seed=seed)
-        return _margins(ask, attack, x, y)
+        # One step as long as each of the 10: 2.5 eps at once would end in the corner that is a linear model's best.
+        return _margins(ask, PGD(Threat(norm, eps), steps, 0.25, "eps", "margin", seed=seed), x, y)
 
-    eps = min(threat.eps, largest.eps)
-    whole = reached(eps)
-    if flat := _flat(reached(eps, steps=1), whole):
+    eps = min(threat.eps, largest)
+    losses = {radius: reached(radius) for radius in (eps / 2, eps, 2 * eps) if radius <= largest}
+    if flat := _flat(reached(eps, steps=1), losses[eps]):
         yield Suspicion(
             "loss-flat-in-steps",
-            f"PGD at {threat.norm} {eps:.3g}: from 1 to 10 steps {flat}",
-            "the gradient points nowhere useful: compare with Square (in `--suite autoattack`), average gradients over "
-            "small input noise, or attack a copy of the model without the step that hides it",
+            f"PGD at {norm} {eps:.3g}: from 1 to 10 steps {flat}",
+            "the gradient does not lead uphill: compare with Square (in `--suite autoattack`), average gradients over small "
+            "input noise, or attack a copy of the model without the step that hides them",
         )
-    half, double = reached(eps / 2), reached(min(2 * eps, largest.eps)) if 2 * eps <= largest.eps else None
-    pairs = [(eps / 2, eps, half, whole)] + ([(eps, 2 * eps, whole, double)] if double is not None else [])
-    for low, high, before, after in pairs:
-        if flat := _flat(before, after):
+    for low, high in pairwise(losses):
+        if flat := _flat(losses[low], losses[high]):
             yield Suspicion(
                 "loss-flat-in-eps",
-                f"PGD-10 in {threat.norm}: from eps {low:.3g} to {high:.3g} {flat}",
-                "a larger ball holds every example of the smaller: look at the whole curve (`--suite sweep`), which must fall "
-                "to 0, and run attacks without gradients (Square, transfer)",
+                f"PGD-10 in {norm}: from eps {low:.3g} to {high:.3g} {flat}",
+                "the larger ball holds all of the smaller: look at the whole curve (`--suite sweep`), which must fall to 0, "
+                "and run attacks without gradients (Square in `--suite autoattack`, transfer)",
             )
             return
 
@@ -170,17 +166,17 @@ def _large_eps(ask: Queries, x: Tensor, y: Tensor, threat: Threat) -> Iterator[S
     x, y = x[breakable], y[breakable]
     if not len(x):
         return
-    largest = _reaches_grey(threat, x)
-    # 50 steps of a twentieth of the radius; no random start, which at this size is an attack of its own.
-    attack = PGD(largest, 50, step=0.05, step_unit="eps", loss="margin", random_start=False)
+    radius = _radius_of_grey(threat.norm, x)
+    # 50 steps of a twentieth of the radius, from the image: at this size a random start is an attack of its own.
+    attack = PGD(Threat(threat.norm, radius), 50, 0.05, "eps", "margin", random_start=False)
     left = int((_margins(ask, attack, x, y) <= 0).sum())
     if left >= FEW and left > MAY_RESIST * len(x):
         yield Suspicion(
             "accuracy-at-large-eps",
-            f"PGD-50 at {largest.norm} {largest.eps:.3g} leaves {left} of {len(x)} images standing, though plain grey lies "
-            "within that radius of each and fools the model",
-            "the attack fails, not the model resists: quote no gradient attack; run Square and transfer attacks, and attack "
-            "a copy of the model without the step that hides the gradient",
+            f"PGD-50 at {threat.norm} {radius:.3g} leaves {left} of {len(x)} images standing, though plain grey lies within "
+            "that radius of each and the model takes it for another class",
+            "the attack fails, the model does not resist: quote no gradient attack alone; run Square (in `--suite autoattack`) "
+            "and transfer, and attack a copy of the model without the step that hides the gradient",
         )
 
 
@@ -194,9 +190,10 @@ def _flat(before: Tensor, after: Tensor) -> str:
     return f"the margin loss rose for only {rose} of the {n} images that still stood (mean change {float(rise.mean()):.3g})"
 
 
-def _reaches_grey(threat: Threat, x: Tensor) -> Threat:
+def _radius_of_grey(norm: str, x: Tensor) -> float:
+    """The radius at which every image can turn plain grey, so that all of them can meet."""
     pixels = x[0].numel()
-    return Threat(threat.norm, {"linf": 0.5, "l2": 0.5 * math.sqrt(pixels), "l1": 0.5 * pixels}[threat.norm])
+    return {"linf": 0.5, "l2": 0.5 * math.sqrt(pixels), "l1": 0.5 * pixels}[norm]
 
 
 def _margins(ask: Queries, attack: Attack, x: Tensor, y: Tensor) -> Tensor:

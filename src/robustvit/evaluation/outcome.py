@@ -4,6 +4,7 @@ import io
 import json
 import math
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,13 +67,15 @@ class Outcome:
             provenance = json.loads(path.read_text())
             with np.load(path.with_suffix(".npz"), allow_pickle=False) as file:
                 arrays = dict(file)
-            correct = arrays.pop("correct")
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            correct, name = arrays.pop("correct"), provenance.pop("name")
+            said = provenance.pop("correct"), provenance.pop("n")
+            provenance.pop("accuracy"), provenance.pop("interval_95")
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise UserError(f"{path}: not a readable outcome: {error}") from None
-        outcome = Outcome(provenance.pop("name"), correct, provenance, arrays)
-        for key in outcome.summary:
-            provenance.pop(key, None)
-        return outcome
+        if said != (int(correct.sum()), len(correct)):
+            counted = f"{int(correct.sum())} of {len(correct)}"
+            raise UserError(f"{path}: says {said[0]} of {said[1]} correct, but the results beside it are {counted}")
+        return Outcome(name, correct, provenance, arrays)
 
 
 def file_name(outcome: str) -> str:

@@ -2,7 +2,8 @@
 
 import hashlib
 import platform
-from dataclasses import asdict
+from collections import Counter
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,16 @@ from torch import Tensor, nn
 from robustvit.attacks import Attack, Queries
 from robustvit.config import to_data
 from robustvit.data import DataSpec, Images
+from robustvit.errors import UserError
 from robustvit.evaluation import masking, memory
-from robustvit.evaluation.judge import Verdicts, attack_window, check_fits, draws_of, judging
+from robustvit.evaluation.judge import Verdicts, attack_window, check_answers, check_fits, draws_of, judging
 from robustvit.evaluation.outcome import Outcome, file_name
 from robustvit.evaluation.parts import EXAMPLES, digest, open_parts, plan
 from robustvit.evaluation.suites import Suite
 from robustvit.evaluation.tally import Tally
 from robustvit.evaluation.team import Team
-from robustvit.models import fingerprint, load_model
+from robustvit.models import Classifier, fingerprint, load_model
 from robustvit.progress import progress
-from robustvit.threat import Threat
-
-PROBED = 64  # images for the checks against gradient masking
 
 
 def evaluate(
@@ -43,78 +42,88 @@ def evaluate(
     """Judge a model under every attack of the suite; with `out`, write the outcomes to OUT/outcomes.
 
     `images` takes the first so many, or with `sample_seed` a sample of that size. How many are attacked together (`window`) and
-    asked for at once (`batch_size`) is found by what fits. With `out`, the same call goes on where a killed one was. `evidence` keeps the adversarial examples of
-    broken images, `checks` looks for signs that the attack was misled rather than the model robust. Under `accelerate launch`
-    the processes share the images.
+    asked for at once (`batch_size`) is found by what fits. With `out`, the same call goes on where a killed one was; `evidence`
+    keeps the adversarial examples of broken images there. `checks` looks for signs that the attack was misled rather than the
+    model robust. Under `accelerate launch` the processes share the images.
     """
+    for name, value in (("batch_size", batch_size), ("window", window)):
+        if value is not None and value < 1:
+            raise UserError(f"{name}: {value}; accepted: 1 or more, or none to find it by what fits")
     team = Team.assemble(device)
-    name = type(model).__name__ if isinstance(model, nn.Module) else str(model)
+    own = isinstance(model, nn.Module)
+    modes = [module for module in model.modules() if module.training] if isinstance(model, nn.Module) else []
     classifier = load_model(model).to(team.device)
+    try:
+        chosen, index, provenance = _choose(classifier, data, images, sample_seed, team)
+        provenance["model"] = {"name": type(model).__name__ if own else str(model), "fingerprint": fingerprint(classifier)}
+        folder = Path(out) / "outcomes" if out else None
+        with judging(classifier):
+            job = _Job(team, classifier, chosen, index, provenance, folder, evidence, checks, batch_size, window)
+            return [job.run(attack, name) for attack, name in zip(suite, outcome_names(suite), strict=True)]
+    finally:
+        for module in modes:  # a module that came from Python keeps its mode
+            module.training = True
+
+
+def _choose(
+    classifier: Classifier, data: str | DataSpec | Images, images: int | None, sample_seed: int | None, team: Team
+) -> tuple[Images, Tensor, dict[str, Any]]:
+    """The images to judge, their places in the set, and what is to be said of them."""
     spec = DataSpec.parse(data) if isinstance(data, str) else data
     if isinstance(spec, DataSpec):
         spec = spec.fitted(classifier.input_size, classifier.crop)  # recorded as what it came to
     everything = spec if isinstance(spec, Images) else spec.load("test")
     chosen, index = everything.first(images, sample_seed)
     check_fits(classifier, chosen)
-    common = {
-        "model": {"name": name, "fingerprint": fingerprint(classifier)},
-        "data": {
-            "name": everything.name,
-            "spec": None if isinstance(spec, Images) else to_data(spec),
-            "size": len(everything),
-            "sample_seed": sample_seed,
-            "classes": chosen.classes,
-            "digest": digest(chosen),
-        },
-        "versions": versions(team.device),
+    about = {
+        "name": everything.name,
+        "spec": None if isinstance(spec, Images) else to_data(spec),
+        "size": len(everything),
+        "sample_seed": sample_seed,
+        "classes": chosen.classes,
+        "digest": digest(chosen),
     }
-    with judging(classifier):
-        folder = Path(out) / "outcomes" if out else None
-        job = _Job(team, classifier, chosen, index, common, folder, evidence, batch_size, window)
-        return [job.run(attack, checks) for attack in suite]
+    return chosen, index, {"model": {}, "data": about, "versions": versions(team.device)}
 
 
+@dataclass
 class _Job:
     """What the attacks of one evaluation share."""
 
-    def __init__(
-        self,
-        team: Team,
-        model: nn.Module,
-        chosen: Images,
-        index: Tensor,
-        common: dict[str, Any],
-        out: Path | None,
-        evidence: bool,
-        batch_size: int | None,
-        window: int | None,
-    ) -> None:
-        self.team, self.model, self.chosen, self.index = team, model, chosen, index
-        self.common, self.out, self.evidence = common, out, evidence
-        first = self._batch(0, 2)
-        self.batch_size = batch_size or memory.micro_batch(Queries(model, precision="fp32"), *first)
-        self.windows = plan(len(chosen), window or memory.window_size(first[0][0]), team.size)
-        self.suspicions: dict[Threat, list[masking.Suspicion]] = {}
+    team: Team
+    model: Classifier
+    chosen: Images
+    index: Tensor
+    provenance: dict[str, Any]  # of model, data and versions
+    out: Path | None
+    evidence: bool
+    checks: bool
+    batch_size: int | None
+    window: int | None
+    suspicions: dict[str, list[masking.Suspicion]] = field(default_factory=dict)  # by norm
 
-    def run(self, attack: Attack | None, checks: bool) -> Outcome:
-        stem = file_name(outcome_name(attack))
-        folder = self.out / f"{stem}.windows" if self.out else None
+    def __post_init__(self) -> None:
+        x, y = self._batch(0, 2)
+        check_answers(self._ask(), x, self.chosen)
+        self.batch_size = self.batch_size or memory.micro_batch(self._ask(), x, y)
+        self.windows = plan(len(self.chosen), self.window or memory.window_size(x[0]), self.team.size)
+
+    def run(self, attack: Attack | None, name: str) -> Outcome:
+        folder = self.out / f"{file_name(name)}.windows" if self.out else None
         if self.team.leads:
             open_parts(folder, self._identity(attack), self.windows, self.evidence)
-        self.team.gather([])
+        self.team.gather([])  # nobody looks for the plan before it is there
         parts = open_parts(folder, self._identity(attack), self.windows, self.evidence)
         mine = range(self.team.rank, len(parts.windows), self.team.size)
-        images = sum(parts.windows[number][1] - parts.windows[number][0] for number in mine)
-        cost = attack.cost if attack else 1
+        calls = sum(parts.windows[i][1] - parts.windows[i][0] for i in mine) * (attack.cost if attack else 1)
         done: list[tuple[int, Verdicts]] = []
-        what = f"{self.common['model']['name']}: {outcome_name(attack)}"
-        with progress(images * cost, what, "model calls", shown=self.team.leads) as advance:
+        what = f"{self.provenance['model']['name']}: {name}"
+        with progress(calls, what, "model calls", shown=self.team.leads) as advance:
             tally = Tally(advance, attack)
             for number in mine:
                 begin, end = parts.windows[number]
                 x, y = self._batch(begin, end)
-                ask = Queries(self.model, precision="fp32")
-                ask.ledger.size, ask.ledger.watch = self.batch_size, tally.asked
+                ask = self._ask(tally)
                 tally.enter(end - begin)
 
                 def save(verdicts: Verdicts, number: int = number) -> None:
@@ -126,14 +135,14 @@ class _Job:
                 tally.leave(verdicts)
                 done.append((number, verdicts.summary(EXAMPLES if number == 0 else 0)))
         everybody = [verdicts for _, verdicts in sorted(self.team.gather(done), key=lambda item: item[0])]
-        outcome = self._outcome(attack, everybody, checks, folder)
+        outcome = self._outcome(attack, name, everybody, folder)
         if self.out and self.team.leads:
             outcome.save(self.out)
         return outcome
 
-    def _outcome(self, attack: Attack | None, windows: list[Verdicts], checks: bool, folder: Path | None) -> Outcome:
-        def joined(name: str) -> Any:
-            return torch.cat([getattr(verdicts, name) for verdicts in windows]).numpy()
+    def _outcome(self, attack: Attack | None, name: str, windows: list[Verdicts], folder: Path | None) -> Outcome:
+        def joined(part: str) -> Any:
+            return torch.cat([getattr(verdicts, part) for verdicts in windows]).numpy()
 
         stages = _merged([verdicts.stages for verdicts in windows])
         arrays = {
@@ -145,28 +154,33 @@ class _Job:
             "example_image": self.chosen.batch(slice(EXAMPLES))[0].cpu().numpy(),
             "example_attacked": joined("examples"),
         }
-        suspicions = self._suspicions(attack, stages) if attack and checks else []
         provenance = {
             **_describe(attack),
             "seconds": round(sum(stage["seconds"] for stage in stages), 3),
             "stages": stages,
-            "checked": checks,
-            "warnings": [asdict(suspicion) for suspicion in suspicions],
+            "checked": self.checks,
+            "warnings": [asdict(suspicion) for suspicion in self._suspicions(attack, stages)],
             "evidence": folder.name if folder and attack and self.evidence else None,
             "processes": self.team.size,
-            **self.common,
+            **self.provenance,
         }
-        return Outcome(outcome_name(attack), joined("correct"), provenance, arrays)
+        return Outcome(name, joined("correct"), provenance, arrays)
 
-    def _suspicions(self, attack: Attack, stages: list[dict[str, Any]]) -> list[masking.Suspicion]:
-        """The probe once for each threat, on the first images that the model gets right."""
-        if attack.threat not in self.suspicions:
-            x, y = self._batch(0, min(len(self.chosen), 2 * PROBED))
-            ask = Queries(self.model, precision="fp32")
-            ask.ledger.size = self.batch_size
-            right = (ask(x).argmax(1) == y).nonzero().squeeze(1)[:PROBED]
-            self.suspicions[attack.threat] = masking.probe(ask, x[right], y[right], attack.threat, attack.seed or 0)
-        return self.suspicions[attack.threat] + masking.of_stages(stages, len(self.chosen))
+    def _suspicions(self, attack: Attack | None, stages: list[dict[str, Any]]) -> list[masking.Suspicion]:
+        """The probe once for each norm, at the first eps asked for, on the first images that the model gets right."""
+        if attack is None or not self.checks:
+            return []
+        threat = attack.threat
+        if threat.norm not in self.suspicions:
+            x, y = self._batch(0, min(len(self.chosen), 2 * masking.IMAGES))
+            right = (self._ask()(x).argmax(1) == y).nonzero().squeeze(1)
+            self.suspicions[threat.norm] = masking.probe(self._ask(), x[right], y[right], threat, attack.seed or 0)
+        return self.suspicions[threat.norm] + masking.of_stages(stages, len(self.chosen))
+
+    def _ask(self, tally: Tally | None = None) -> Queries:
+        ask = Queries(self.model, precision="fp32")
+        ask.ledger.size, ask.ledger.watch = self.batch_size, tally.asked if tally else None
+        return ask
 
     def _batch(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
         x, y = self.chosen.batch(slice(begin, end))
@@ -175,8 +189,8 @@ class _Job:
     def _identity(self, attack: Attack | None) -> dict[str, Any]:
         """Two evaluations with the same are one, which may go on where it stopped."""
         chosen = hashlib.sha256(self.index.numpy().tobytes()).hexdigest()[:16]
-        model, data = self.common["model"]["fingerprint"], self.common["data"]["digest"]
-        of = {"model": model, "data": data, "chosen": chosen, "robustvit": self.common["versions"]["robustvit"]}
+        model, data = self.provenance["model"]["fingerprint"], self.provenance["data"]["digest"]
+        of = {"model": model, "data": data, "chosen": chosen, "robustvit": self.provenance["versions"]["robustvit"]}
         return {**_describe(attack), **of}
 
 
@@ -189,8 +203,14 @@ def _merged(windows: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     return merged
 
 
-def outcome_name(attack: Attack | None) -> str:
-    return f"{attack.name} {attack.threat.norm} {attack.threat.eps:.6g}" if attack else "clean"
+def outcome_names(suite: Suite) -> list[str]:
+    """A name for each attack, numbered where several have the same."""
+    names = [f"{attack.name} {attack.threat.norm} {attack.threat.eps:.6g}" if attack else "clean" for attack in suite]
+    seen: Counter[str] = Counter()
+    for i, name in enumerate(names):
+        seen[name] += 1
+        names[i] = f"{name} #{seen[name]}" if seen[name] > 1 else name
+    return names
 
 
 def _describe(attack: Attack | None) -> dict[str, Any]:

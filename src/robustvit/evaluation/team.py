@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from robustvit.device import find_device
+
 
 @dataclass(frozen=True, slots=True)
 class Team:
@@ -17,7 +19,7 @@ class Team:
     @staticmethod
     def assemble(device: str | None) -> "Team":
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-            return Team(0, 1, torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
+            return Team(0, 1, find_device(device))
         from accelerate import PartialState
 
         # One process may wait hours for another's last window.

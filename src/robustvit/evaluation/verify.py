@@ -12,6 +12,7 @@ from torch import Tensor
 from robustvit.attacks import Queries
 from robustvit.config import from_data
 from robustvit.data import DataSpec, Images
+from robustvit.device import find_device
 from robustvit.errors import UserError
 from robustvit.evaluation import memory
 from robustvit.evaluation.judge import judging, predict, seeded
@@ -53,7 +54,7 @@ def verify(
     outcome = Outcome.load(path)
     result = Verification(outcome)
     result.check("summary and per-image results agree", _summary(outcome, json.loads(path.read_text())))
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    where = find_device(device)
     classifier = load_model(model or _recorded_model(outcome, path)).to(where)
     wanted, found = outcome.provenance["model"]["fingerprint"], fingerprint(classifier)
     result.check(f"model {found}", [] if found == wanted else [f"model: fingerprint {found}, the outcome is of {wanted}"])

@@ -36,12 +36,24 @@ def read_run(folder: Path) -> RunContents:
     outcomes = [Outcome.load(path) for path in (folder / "outcomes").glob("*.json")]
     if not outcomes and not recipe.exists():
         raise UserError(f"run {str(folder)!r}: holds neither recipe.yaml nor outcomes/; accepted: folders of train or evaluate")
+    _of_one_model(folder, outcomes)
     return RunContents(
         folder.resolve().name,
         recipe.read_text() if recipe.exists() else None,
         _records(metrics) if metrics.exists() else [],
         sorted(outcomes, key=lambda o: (o.provenance["attack"] is not None, o.eps, o.name)),
     )
+
+
+def _of_one_model(folder: Path, outcomes: list[Outcome]) -> None:
+    """Numbers of two models, or of two sets of images, must not stand under one name."""
+    judged = [(o.provenance["model"]["fingerprint"], o.provenance["data"]["name"]) for o in outcomes]
+    for outcome, other in zip(outcomes, judged, strict=True):
+        if other != judged[0]:
+            raise UserError(
+                f"run {str(folder)!r}: {outcomes[0].name!r} is of model {judged[0][0]} on {judged[0][1]}, {outcome.name!r} of "
+                f"{other[0]} on {other[1]}; accepted: one model on one set of images. Evaluate each into its own --out"
+            )
 
 
 def _records(path: Path) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from robustvit.evaluation.outcome import Outcome
@@ -51,6 +52,7 @@ def training_curves(runs: list[RunContents], key: str, label: str) -> str | None
             if records:
                 axes.plot([r["epoch"] for r in records], [r[key] for r in records], color=colour)
                 names.append(run.name)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         _legend(axes, names)
         return _svg(figure)
 

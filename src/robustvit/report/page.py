@@ -16,7 +16,7 @@ def write_report(runs: list[str | Path] | list[Path], out: str | Path) -> Path:
     contents = [read_run(Path(run)) for run in runs]
     threat = main_threat(contents)
     curves = [
-        training_curves(contents, "held_out_accuracy", "held-out accuracy under the selecting attack"),
+        training_curves(contents, "held_out_accuracy", "held-out accuracy"),
         training_curves(contents, "loss", "training loss"),
     ]
     environment = Environment(loader=PackageLoader("robustvit.report", "."), autoescape=True, undefined=StrictUndefined)

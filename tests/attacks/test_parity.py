@@ -1,0 +1,42 @@
+"""Our AutoAttack beside the reference implementation, on a small transformer that was trained to resist."""
+
+import pytest
+
+from robustvit.data import DataSpec
+from robustvit.models import load_model
+from robustvit.recipes import get_recipe
+from robustvit.threat import Threat
+from robustvit.training.loop import fit
+
+pyautoattack = pytest.importorskip("pyautoattack")
+IMAGES = 200
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+    from benchmarks.parity import compare
+
+    model = load_model(fit(get_recipe("digits-robust"), tmp_path_factory.mktemp("runs") / "robust", "cpu"))
+    assert sum(p.numel() for p in model.parameters()) <= 300_000
+    images, _ = DataSpec("digits").load("test").first(IMAGES)
+    threats = (Threat("linf", 0.12), Threat("l2", 0.5))
+    return {threat.norm: compare(model, images, threat, "cpu") for threat in threats}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_robust_accuracy_is_the_references(norm: str, rows: dict[str, dict]) -> None:
+    row = rows[norm]
+    assert 0.1 < row["reference"] < 0.95 * row["clean"]  # something breaks, something stands
+    assert abs(row["ours"] - row["reference"]) <= 0.005
+    broken_by_reference = row["n"] - round(row["reference"] * row["n"])
+    assert row["reference_broke_ours_did_not"] <= max(1, broken_by_reference // 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_strong_attacks_come_near_the_ensemble_and_pgd_does_not_beat_it(norm: str, rows: dict[str, dict]) -> None:
+    row = rows[norm]
+    assert row["alone"]["apgd-t"] - row["ours"] <= 0.01
+    assert row["alone"]["pgd-20"] >= row["ours"]
+    assert row["warnings"] == []
