@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robustvit.attacks import noise
+from robustvit import noise
 from robustvit.attacks.base import Attack
 from robustvit.attacks.losses import LOSSES, TARGETED_LOSSES, loss_named
 from robustvit.attacks.query import Model, Queries

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robustvit.attacks import noise
+from robustvit import noise
 from robustvit.attacks.base import Attack
 from robustvit.attacks.hyperplane import nearest
 from robustvit.attacks.losses import targeted_margin

@@ -5,7 +5,7 @@ from typing import Any, Literal, Self, get_args
 
 from torch import Tensor
 
-from robustvit.attacks import noise
+from robustvit import noise
 from robustvit.attacks.base import Attack
 from robustvit.attacks.losses import LOSSES, loss_named
 from robustvit.attacks.query import Model, Queries

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from robustvit.attacks import noise
+from robustvit import noise
 from robustvit.attacks.base import Attack
 from robustvit.attacks.losses import margin
 from robustvit.attacks.pyramids import Pyramids

@@ -2,6 +2,7 @@
 
 from robustvit.data.augment import augment
 from robustvit.data.images import Images, hold_out
-from robustvit.data.sources import SOURCES, DataSpec
+from robustvit.data.sources import SOURCES
+from robustvit.data.spec import DataSpec
 
 __all__ = ["SOURCES", "DataSpec", "Images", "augment", "hold_out"]

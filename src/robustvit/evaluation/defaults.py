@@ -5,7 +5,7 @@ from pathlib import Path
 
 from robustvit import config
 from robustvit.config import Recipe
-from robustvit.data.sources import DECODED, DataSpec
+from robustvit.data.spec import DECODED, DataSpec
 from robustvit.errors import UserError
 from robustvit.objectives.adversarial import Adversarial
 from robustvit.threat import Threat, parse_number

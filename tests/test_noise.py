@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from robustvit.attacks.noise import uniform
+from robustvit.noise import uniform
 
 
 @pytest.fixture(scope="module")
