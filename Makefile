@@ -36,7 +36,7 @@ bench: setup
 	$(BIN)/python benchmarks/projection.py
 
 docs: setup
-	$(BIN)/python docs/make_picture.py
+	$(BIN)/python docs/make_pictures.py
 
 clean:
 	rm -rf .venv runs build dist

@@ -57,7 +57,8 @@ def test_a_mistake_ends_a_real_process_with_one_line_and_status_1() -> None:
     process = start("list", "modles")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, "")
-    assert err == "error: unknown list 'modles': did you mean 'models'? Known: attacks, data, models, recipes\n"
+    known = "analyses, attacks, augmentations, data, models, recipes, zoo"
+    assert err == f"error: unknown list 'modles': did you mean 'models'? Known: {known}\n"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,8 @@ def test_a_report_does_not_put_two_models_under_one_name(run: Run, trained_run: 
 
 
 def test_the_saved_recipe_trains_the_same_bits_again(run: Run, few_digits: Path) -> None:
-    line = f"train digits-robust data.source=npz data.path={few_digits} {SHORT} optim.type=lion seed=5 ema=0.9 data.pad=1"
+    line = f"train digits-robust data.source=npz data.path={few_digits} {SHORT} optim.type=lion seed=5 ema=0.9"
+    line += " 'data.augment=[{type: pad_crop, pad: 1}]'"
     assert run(f"{line} --out first").status == 0
     assert run("train first/recipe.yaml --out again --device cpu").status == 0
     assert run("train first/recipe.yaml seed=6 --out other --device cpu").status == 0
@@ -178,7 +180,7 @@ BAD = {
     f"{JUDGE} --suite quik": ["suite 'quik'", "did you mean 'quick'", "sweep"],
     f"{JUDGE} --data digts": ["data 'digts'", "did you mean 'digits'", "npz"],
     f"{JUDGE} --norm l3": ["norm: 'l3'", "linf, l2, l1"],
-    "list recipe": ["list 'recipe'", "did you mean 'recipes'", "attacks, data, models, recipes"],
+    "list recipe": ["list 'recipe'", "did you mean 'recipes'", "analyses, attacks, augmentations, data, models, recipes"],
     "list models 'vitt*'": ["pattern: 'vitt*'", "as in 'vit*'"],
     # numbers
     f"{ROBUST} {EPS}=-0.1": ["eps: -0.1", "≥ 0"],

@@ -113,7 +113,10 @@ def test_a_bad_override_names_field_value_and_what_is_accepted(robust, assignmen
         assert fragment in str(error.value)
 
 
-@pytest.mark.parametrize("assignment", ["optim.lr=.nan", "optim.lr=-1", "data.pad=-3", "optim.schedule.warmup=-1"])
+@pytest.mark.parametrize(
+    "assignment",
+    ["optim.lr=.nan", "optim.lr=-1", "data.augment=[{type: pad_crop, pad: -3}]", "optim.schedule.warmup=-1"],
+)
 def test_numbers_that_no_run_can_use_are_refused(robust, assignment):
     with pytest.raises(UserError, match=assignment.partition("=")[0].rpartition(".")[2]):
         override(robust, [assignment])

@@ -17,6 +17,8 @@ _HOME = {
     "PGD": "robustvit.attacks",
     "Restarts": "robustvit.attacks",
     "attackable": "robustvit.attacks",
+    "AWP": "robustvit.objectives",
+    "MART": "robustvit.objectives",
     "PGDAT": "robustvit.objectives",
     "TRADES": "robustvit.objectives",
     "Standard": "robustvit.objectives",

@@ -57,6 +57,9 @@ def demo(out: Annotated[Path, typer.Option("--out", help="The folder to write to
 def train(
     recipe: Annotated[str, typer.Argument(help="A name of `robustvit list recipes`, or a recipe.yaml.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="dotted.field=value, as in optim.lr=1e-3.")] = None,
+    track: Annotated[
+        list[str] | None, typer.Option("--track", help="Show metrics in tensorboard, wandb, mlflow or trackio; repeatable.")
+    ] = None,
     out: Out = None,
     device: Device = None,
 ) -> None:
@@ -66,13 +69,13 @@ def train(
     from robustvit.training.loop import fit
 
     resolved = override(get_recipe(recipe), overrides or [])
-    folder = fit(resolved, out or Path("runs") / resolved.name, device)
+    folder = fit(resolved, out or Path("runs") / resolved.name, device, track=track or ())
     print(f"trained: {folder}\nnext:    robustvit evaluate {folder}")
 
 
 @app.command()
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A run folder, a checkpoint, or a timm name.")],
+    model: Annotated[str, typer.Argument(help="A run folder, a checkpoint, zoo:NAME, or a timm name.")],
     data: Annotated[str | None, typer.Option("--data", help="SOURCE or SOURCE:PATH; by default the run's own.")] = None,
     size: Annotated[int | None, typer.Option("--size", help="Side of decoded images; by default the model's.")] = None,
     resize: Annotated[int | None, typer.Option("--resize", help="Their shorter side before the centre crop.")] = None,
@@ -144,6 +147,36 @@ def verify(
 
 
 @app.command()
+def analyze(
+    name: Annotated[str, typer.Argument(help="A name of `robustvit list analyses`.")],
+    models: Annotated[list[str], typer.Argument(help="As for evaluate; RUN/checkpoints/*.safetensors are a run's epochs.")],
+    data: Annotated[str | None, typer.Option("--data", help="SOURCE or SOURCE:PATH; by default the first run's own.")] = None,
+    size: Annotated[int | None, typer.Option("--size", help="Side of decoded images; by default the model's.")] = None,
+    resize: Annotated[int | None, typer.Option("--resize", help="Their shorter side before the centre crop.")] = None,
+    subset: Annotated[str | None, typer.Option("--subset", help="A list of test images, or robustbench.")] = None,
+    norm: Annotated[str | None, typer.Option("--norm", help="linf, l2 or l1; by default the first run's own.")] = None,
+    eps: Annotated[str | None, typer.Option("--eps", help="As in 8/255; by default the first run's own.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="FIELD=VALUE of the analysis, as in steps=50.")] = None,
+    images: Annotated[int | None, typer.Option("--images", help="The first N images; by default all.")] = None,
+    sample_seed: Annotated[int | None, typer.Option("--sample-seed", help="A sample of N images instead.")] = None,
+    out: Out = None,
+    device: Device = None,
+) -> None:
+    """Look into models: attack effectiveness, convergence, eps sweep, semantic perturbations and more."""
+    from robustvit.analysis.run import analyze as run_analysis
+    from robustvit.analysis.run import build_analysis, defaults_for
+
+    defaults = defaults_for(models)
+    folder = out or defaults.out
+    analysis = build_analysis(name, settings or [], defaults, norm, eps)
+    chosen = defaults.data(data, size, resize, subset)
+    finding = run_analysis(analysis, models, chosen, folder, images, sample_seed, device)
+    for line in finding.data["summary"]:
+        print(line)
+    print(f"analysis: {finding.path(folder)}")
+
+
+@app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs or evaluations.")],
     out: Annotated[Path | None, typer.Option("--out", help="The page; by default report.html in the first run.")] = None,
@@ -156,7 +189,7 @@ def report(
 
 @app.command("list")
 def list_names(
-    what: Annotated[str, typer.Argument(metavar="recipes|models|attacks|data", help="Which names.")],
+    what: Annotated[str, typer.Argument(metavar="recipes|models|attacks|data|analyses|zoo", help="Which names.")],
     pattern: Annotated[str, typer.Argument(help="Only names that match, as in 'xcit*'.")] = "*",
 ) -> None:
     """List what there is by name."""

@@ -17,23 +17,33 @@ import yaml
 
 from robustvit import storage
 from robustvit.attacks import ATTACKS, Attack
-from robustvit.data import DataSpec
+from robustvit.data import AUGMENTATIONS, Augmentation, DataSpec
 from robustvit.errors import UserError, unknown
 from robustvit.models import ModelSpec
 from robustvit.objectives import OBJECTIVES, Objective
 from robustvit.threat import parse_number
 from robustvit.training.schedule import SCHEDULES, Constant, Phase, Schedule
 
-KINDS: dict[type, dict[str, Any]] = {Attack: ATTACKS, Objective: OBJECTIVES, Schedule: SCHEDULES}
+KINDS: dict[type, dict[str, Any]] = {
+    Attack: ATTACKS,
+    Augmentation: AUGMENTATIONS,
+    Objective: OBJECTIVES,
+    Schedule: SCHEDULES,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Optim:
-    """An optimiser by timm's name, its peak learning rate and the schedule of it, anew in each phase."""
+    """An optimiser by timm's name, its peak learning rate and the schedule of it, anew in each phase.
+
+    With `layer_decay` d, a layer k below the top learns at dᵏ of the rate (Clark et al., 2020; Bao et al., 2022): fine-tuning
+    that keeps early layers near where they start.
+    """
 
     type: str = "adamw"
     lr: float = 1e-3
     weight_decay: float = 0.05
+    layer_decay: float | None = None
     schedule: Schedule = field(default_factory=Constant)
     args: dict[str, Any] = field(default_factory=dict)
 
@@ -41,6 +51,8 @@ class Optim:
         for name in ("lr", "weight_decay"):
             if not 0 <= getattr(self, name) < 1e30:
                 raise UserError(f"optim.{name}: {getattr(self, name)}; accepted: a finite number, 0 or more")
+        if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
+            raise UserError(f"optim.layer_decay: {self.layer_decay}; accepted: null, or a number above 0, up to 1")
 
 
 @dataclass(frozen=True, slots=True)

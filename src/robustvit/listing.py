@@ -48,9 +48,32 @@ def data(pattern: str) -> Iterable[str]:
     return _described(SOURCES, pattern)
 
 
+def augmentations(pattern: str) -> Iterable[str]:
+    from robustvit.data.augment import AUGMENTATIONS
+
+    return _described(AUGMENTATIONS, pattern)
+
+
+def analyses(pattern: str) -> Iterable[str]:
+    from robustvit.analysis import ANALYSES
+
+    return _described(ANALYSES, pattern)
+
+
+def zoo(pattern: str) -> Iterable[str]:
+    from robustvit.zoo import entries
+
+    described = {entry.name: str(entry) for entry in entries()}
+    names = _matching(described, pattern)
+    return [f"{name:<{max(map(len, names))}}  {described[name]}" for name in names]
+
+
 LISTS: dict[str, Callable[[str], Iterable[str]]] = {
     "recipes": recipes,
     "models": models,
     "attacks": attacks,
     "data": data,
+    "augmentations": augmentations,
+    "analyses": analyses,
+    "zoo": zoo,
 }

@@ -28,6 +28,14 @@ def keys(x: Tensor, seed: int | None) -> Tensor:
     return _mix(content ^ _int32(seed))
 
 
+def numbered(index: Tensor, seed: int, epoch: int) -> Tensor:
+    """One int32 an image, from its number in the set: augmentation has its own at each epoch, whatever the image's content."""
+    key = _mix(index.to(torch.int32))
+    for word in (seed, epoch):
+        key = _mix(key ^ _int32((word + 1) * 0x9E3779B9))
+    return key
+
+
 def draw(keys: Tensor, step: int, count: int) -> Tensor:
     """`count` uniform float32 numbers in (0, 1) for each key: [N, count]."""
     key = _mix(keys ^ _int32(step * 0x9E3779B9))[:, None]

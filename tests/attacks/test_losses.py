@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.distributions import Categorical, kl_divergence
 
 from robustvit.attacks import PGD
-from robustvit.attacks.losses import LOSSES, cross_entropy, cw, dlr, gama, kl, margin, mifpe, targeted_dlr
+from robustvit.attacks.losses import LOSSES, cross_entropy, cw, dlr, gama, hard_labels, kl, margin, mifpe, targeted_dlr
 from robustvit.models import Classifier
 from robustvit.threat import Threat
 
@@ -33,6 +33,23 @@ def test_cross_entropy_is_the_negative_log_probability_of_the_label() -> None:
 
 
 LABELS = torch.arange(12) % 10
+SHARES = torch.eye(10)[LABELS] * 0.7 + torch.eye(10)[(LABELS + 3) % 10] * 0.3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_cross_entropy_takes_shares_of_classes_as_they_are(dtype: torch.dtype) -> None:
+    z = logits(0).to(dtype)
+    expected = 0.7 * cross_entropy(z, LABELS) + 0.3 * cross_entropy(z, (LABELS + 3) % 10)
+    torch.testing.assert_close(cross_entropy(z, SHARES), expected)
+
+
+@pytest.mark.parametrize("loss", [margin, cw, dlr])
+def test_what_compares_classes_takes_the_one_of_largest_share(loss) -> None:
+    assert torch.equal(hard_labels(SHARES), LABELS)
+    assert hard_labels(LABELS) is LABELS
+    assert torch.equal(loss(logits(0), SHARES), loss(logits(0), LABELS))
+    target = (LABELS + 5) % 10
+    assert torch.equal(targeted_dlr(logits(0), SHARES, target), targeted_dlr(logits(0), LABELS, target))
 
 
 def sorted_others(z: Tensor) -> tuple[list[float], list[list[float]]]:

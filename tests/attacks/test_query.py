@@ -73,6 +73,12 @@ def test_an_attack_survives_a_full_device(images: Batch) -> None:
     assert torch.equal(attack(Watched(memory=3), *images), attack(Watched(), *images))
 
 
+@pytest.mark.parametrize(("answer", "kind"), [(lambda z: (z, None), "tuple"), (lambda z: {"logits": z}, "dict")])
+def test_an_answer_that_is_no_tensor_is_an_error(answer, kind: str, images: Batch) -> None:
+    with pytest.raises(UserError, match=f"answers with a {kind}; accepted: one tensor of logits"):
+        Queries(lambda x: answer(Watched()(x)))(images[0])
+
+
 def test_a_device_too_small_for_one_image_is_an_error(images: Batch) -> None:
     with pytest.raises(UserError, match="not even one image"):
         Queries(Watched(memory=0))(images[0])

@@ -4,7 +4,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robustvit.attacks import APGD, EOT, FGSM, PGD, LogitScaling, Queries, Restarts, WorstOf, autoattack
+from robustvit.attacks import (
+    APGD,
+    EOT,
+    FAB,
+    FGSM,
+    GAMA,
+    PGD,
+    Attack,
+    LogitScaling,
+    Queries,
+    Restarts,
+    Square,
+    WorstOf,
+    autoattack,
+)
 from robustvit.errors import UserError
 from robustvit.models import Classifier
 from robustvit.threat import Threat
@@ -46,6 +60,76 @@ def test_chance_alone_does_not_break_a_stochastic_model() -> None:
         x_adv = EOT(APGD(Threat("linf", 0.01), steps=10, seed=0), draws=400)(Coin(), x, y)
         averaged = Queries(Coin(), draws=2000)(x_adv)
     assert (averaged.argmax(1) == 0).all()
+
+
+class Steep(nn.Module):
+    """Averaged, class 0 at the image and class 1 from half of eps = 0.05 on; a few answers may say anything."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        score = 1 - 40 * (x.flatten(1) - 0.5).abs().mean(1)
+        return torch.stack([score, torch.zeros(len(x))], 1) + 3 * torch.randn(len(x), 2)
+
+
+def averaged_falls(attack: Attack, count: int = 30) -> float:
+    """The share of images that an attack makes fall on average over many answers."""
+    x, y = torch.full((count, 1, 4, 4), 0.5), torch.zeros(count, dtype=torch.long)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        x_adv = attack(Steep(), x, y)
+        return float((Queries(Steep(), draws=3000)(x_adv).argmax(1) == 1).float().mean())
+
+
+def test_a_lucky_draw_does_not_end_an_attack() -> None:
+    """An image that left with the first wrong answer would hardly have moved, and its verdict would call it robust."""
+    assert averaged_falls(EOT(APGD(THREAT, steps=20, seed=0), draws=5)) > 0.85
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        APGD(THREAT, steps=10, seed=0),
+        APGD(THREAT, steps=10, loss="targeted_dlr", targets=3, seed=0),
+        GAMA(THREAT, steps=20, seed=0),
+        FAB(THREAT, steps=10, targets=3, seed=0),
+        Square(THREAT, queries=60, seed=0),
+    ],
+    ids=lambda attack: attack.name,
+)
+def test_averaging_over_a_model_that_is_not_random_costs_more_and_loses_nothing(
+    attack: Attack, trained_vit: Classifier, images: Batch
+) -> None:
+    x, y = images
+    plain, averaged = Queries(trained_vit), Queries(trained_vit)
+    fell = [trained_vit(x_adv).argmax(1) != y for x_adv in (attack(plain, x, y), EOT(attack, 2)(averaged, x, y))]
+    assert fell[0].sum() > 3
+    # They stay to the end: the best example then is at times not the one that fooled the model on the way.
+    assert (fell[0] & ~fell[1]).sum() <= 1
+    assert averaged.ledger.forward >= 2 * plain.ledger.forward
+    assert averaged.ledger.forward + averaged.ledger.backward <= EOT(attack, 2).cost * len(x)
+
+
+def test_between_the_attacks_too_the_averaged_prediction_counts() -> None:
+    """One answer about what the first, powerless attack returned is often wrong: the second must still have its turn."""
+    idle = EOT(PGD(THREAT, steps=1, step=1e-6, random_start=False, seed=0), 20)
+    strong = EOT(PGD(THREAT, steps=5, seed=0), 20)
+    assert averaged_falls(idle) == 0
+    assert averaged_falls(strong) > 0.9
+    assert averaged_falls(WorstOf((idle, strong))) > 0.8
+    assert averaged_falls(Restarts(strong, 2)) > 0.9
+
+
+def test_an_ensemble_s_success_is_judged_over_as_many_answers_as_its_attacks_average() -> None:
+    attacks = (FGSM(THREAT), Restarts(EOT(FGSM(THREAT, random_start=True), 7)))
+    assert [attack.draws for attack in (*attacks, WorstOf(attacks), EOT(WorstOf(attacks[:1]), 3))] == [1, 7, 7, 3]
+
+
+def test_restarts_of_an_ensemble_are_new_attempts_of_each_part(trained_vit: Classifier, images: Batch) -> None:
+    parts = (PGD(Threat("linf", 0.02), steps=2, seed=0), PGD(Threat("linf", 0.02), steps=2, loss="margin", seed=1))
+    one, other = (WorstOf(parts).restarted(attempt) for attempt in (1, 2))
+    assert len({part.seed for attack in (WorstOf(parts), one, other) for part in attack.attacks}) == 6
+    once, thrice = (attack(trained_vit, *images) for attack in (WorstOf(parts), Restarts(WorstOf(parts), 3)))
+    fell = [trained_vit(x_adv).argmax(1) != images[1] for x_adv in (once, thrice)]
+    assert not (fell[0] & ~fell[1]).any()
 
 
 def test_logit_scaling_finds_the_gradient_that_saturation_hides(trained_vit: Classifier, images: Batch) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
 import torch
 from PIL import Image
 from torch import nn
@@ -13,16 +14,20 @@ from torch import nn
 from robustvit import config
 from robustvit.cli import evaluate as evaluate_verb
 from robustvit.config import Recipe, override
-from robustvit.data import DataSpec, sources
+from robustvit.data import DataSpec
+from robustvit.data.augment import Flip
 from robustvit.errors import UserError
 from robustvit.evaluation.defaults import Defaults
-from robustvit.models import Classifier, ModelSpec
+from robustvit.models import Classifier, ModelSpec, load_model
 from robustvit.recipes import RECIPES
 from robustvit.training.checkpoint import load_weights
 from robustvit.training.loop import fit
 
 BAD = [
-    ({"source": "digits", "size": 8}, r"data\.size: 8; accepted with the data folder and imagenet alone"),
+    (
+        {"source": "digits", "size": 8},
+        r"data\.size: 8; accepted with the data folder, .* and timm alone, not 'digits'",
+    ),
     ({"source": "cifar10", "resize": 40}, r"data\.resize: 40; accepted with"),
     ({"source": "npz", "subset": "list.txt"}, r"data\.subset: list\.txt; accepted with"),
     ({"source": "folder", "size": 0}, r"data\.size: 0; accepted: 1 pixel or more"),
@@ -58,7 +63,11 @@ def test_the_hash_covers_what_training_sees(recipe: Recipe) -> None:
 
 
 def test_a_spec_takes_the_size_of_the_model_where_it_is_silent() -> None:
-    spec, size = DataSpec("imagenet", "val"), (3, 224, 224)
+    size = (3, 224, 224)
+    assert DataSpec("imagenet", "val").fitted(size) == DataSpec("imagenet", "val", size=224, resize=224, channels=3)
+    assert DataSpec("torchvision:MNIST").fitted((1, 28, 28)).channels == 1
+    assert DataSpec("folder", channels=3).fitted((1, 28, 28)).channels == 3
+    spec = DataSpec("imagenet", "val", channels=3)
     assert spec.fitted(size) == replace(spec, size=224, resize=224)
     assert spec.fitted(size, 0.875) == replace(spec, size=224, resize=256)
     assert spec.fitted(size, 0.9) == replace(spec, size=224, resize=248)  # timm's floor(224 / 0.9)
@@ -88,7 +97,7 @@ def test_the_command_line_sets_sizes_and_subset_over_the_runs_own(recipe: Recipe
     assert none.data("imagenet:/val", 224, 256, "few.txt") == DataSpec(
         "imagenet", "/val", size=224, resize=256, subset="few.txt"
     )
-    with pytest.raises(UserError, match=r"data\.size: 224; accepted with the data folder and imagenet alone"):
+    with pytest.raises(UserError, match=r"data\.size: 224; accepted with the data folder, imagenet, .* alone"):
         run.data("digits", size=224)
     assert {"size", "resize", "subset"} <= inspect.signature(evaluate_verb).parameters.keys()
 
@@ -111,26 +120,35 @@ def test_training_is_the_same_from_memory_and_from_files(
     small = replace(
         RECIPES["digits-standard"](),
         model=ModelSpec("vit_nano", args={"depth": 1}),
-        data=DataSpec("folder", str(few_files), size=8, flip=True),
+        data=DataSpec("folder", str(few_files), size=8, augment=(Flip(),)),
         batch_size=12,
     )
     recipe = override(small, ["phases.0.epochs=1", "optim.schedule.warmup=0"])
     assert isinstance(recipe.data.load("train").x, torch.Tensor)
     kept = load_weights(fit(recipe, tmp_path / "kept", "cpu") / "checkpoints" / "last.safetensors")[1]
-    monkeypatch.setattr(sources, "IN_MEMORY", 0)
+    monkeypatch.setattr("robustvit.data.images.IN_MEMORY", 0)
     assert not isinstance(recipe.data.load("train").x, torch.Tensor)
     lazy = load_weights(fit(recipe, tmp_path / "lazy", "cpu") / "checkpoints" / "last.safetensors")[1]
     assert kept.keys() == lazy.keys()
     assert all(torch.equal(kept[name], lazy[name]) for name in kept)
 
 
-def test_a_published_model_knows_its_size_and_crop(monkeypatch: pytest.MonkeyPatch) -> None:
-    import timm
-
-    from robustvit.models import load_model
-
+@pytest.mark.parametrize("name", ["deit_tiny_patch16_224", "xcit_nano_12_p16_384", "efficientnet_lite0", "mobilevit_xxs"])
+def test_a_published_model_sees_what_timm_would_show_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Size, crop and normalisation are its own: pixel by pixel those of timm's transform for evaluation."""
     create = timm.create_model
     monkeypatch.setattr(timm, "create_model", lambda name, pretrained: create(name))  # no network
-    model = load_model("deit_tiny_patch16_224")
-    assert (model.input_size, model.crop) == ((3, 224, 224), 0.9)
+    model = load_model(name)
+    settings = timm.data.resolve_model_data_config(model.backbone)
+    assert (model.input_size, model.crop) == (settings["input_size"], settings["crop_pct"])
+    coarse = np.random.default_rng(0).integers(0, 256, (20, 25, 3), dtype=np.uint8)
+    picture = Image.fromarray(coarse).resize((500, 400), Image.Resampling.BILINEAR)
+    (tmp_path / "a").mkdir()
+    picture.save(tmp_path / "a" / "1.png")
+    x, _ = DataSpec("folder", str(tmp_path)).fitted(model.input_size, model.crop).load("test").batch(slice(None))
+    shown = timm.data.create_transform(**settings | {"interpolation": "bicubic"})(picture)
+    torch.testing.assert_close((x - model.mean) / model.std, shown[None])
+
+
+def test_a_model_that_says_nothing_of_crops_sees_whole_images() -> None:
     assert Classifier(nn.Flatten()).crop == 1.0

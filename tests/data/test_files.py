@@ -11,7 +11,8 @@ from PIL import Image
 from torchvision import transforms
 
 from robustvit.data import Images
-from robustvit.data.files import Files
+from robustvit.data.files import Encoded, Files
+from robustvit.data.stored import Stored
 from robustvit.errors import UserError
 
 
@@ -29,12 +30,16 @@ def write(folder: Path, count: int, name: str = "{}.JPEG") -> tuple[str, ...]:
     return paths
 
 
+def stored(paths: tuple[str, ...], size: int = 16, shorter: int = 16) -> Stored:
+    return Stored.whole(Encoded(Files(paths), size, shorter))
+
+
 def lazy(paths: tuple[str, ...], size: int = 16, shorter: int = 20) -> Images:
-    return Images("files", Files(paths, size, shorter), torch.arange(len(paths)) % 3, ("a", "b", "c"))
+    return Images("files", stored(paths, size, shorter), torch.arange(len(paths)) % 3, ("a", "b", "c"))
 
 
 def decoded(path: Path | str, size: int, shorter: int) -> torch.Tensor:
-    return Files((str(path),), size, shorter).read()[0]
+    return stored((str(path),), size, shorter).read()[0]
 
 
 @pytest.mark.parametrize(("height", "width"), [(40, 30), (30, 40), (33, 33), (20, 20), (15, 61), (500, 375), (7, 9)])
@@ -97,9 +102,10 @@ def test_a_rotation_in_exif_is_ignored(tmp_path: Path) -> None:
 
 
 def test_a_batch_keeps_its_order_and_its_labels(tmp_path: Path) -> None:
-    images = lazy(write(tmp_path, 12))
+    paths = write(tmp_path, 12)
+    images = lazy(paths)
     x, y = images.batch(torch.tensor([9, 0, 4]))
-    one_by_one = torch.stack([decoded(images.x.paths[place], 16, 20) for place in (9, 0, 4)])
+    one_by_one = torch.stack([decoded(paths[place], 16, 20) for place in (9, 0, 4)])
     assert torch.equal(x, one_by_one.float() / 255)
     assert y.tolist() == [0, 0, 1]
     assert images.shape == (3, 16, 16)
@@ -113,9 +119,9 @@ def test_a_place_beyond_the_set_is_an_error(tmp_path: Path) -> None:
 
 
 def test_batches_land_on_the_device_that_was_asked_for(tmp_path: Path) -> None:
-    files = Files(write(tmp_path, 3), 16, 16).to("meta")
-    assert files[:2].read().device.type == "meta"
-    assert lazy(files.paths).to("cpu").x.device == "cpu"
+    paths = write(tmp_path, 3)
+    assert stored(paths).to("meta")[:2].read().device.type == "meta"
+    assert lazy(paths).to("cpu").x.device == "cpu"
 
 
 @pytest.fixture
@@ -194,10 +200,10 @@ def test_a_file_that_went_away_is_an_error_that_names_it(tmp_path: Path) -> None
 
 
 def test_the_labels_of_files_are_checked_as_those_of_pixels_are(tmp_path: Path) -> None:
-    files = Files(write(tmp_path, 3), 16, 16)
+    files = stored(write(tmp_path, 3))
     with pytest.raises(UserError, match="labels from 0 to 2; accepted: 0 to 1"):
         Images("files", files, torch.arange(3), ("a", "b"))
     with pytest.raises(UserError, match="3 images but labels of shape"):
         Images("files", files, torch.arange(2))
     with pytest.raises(UserError, match="the set is empty"):
-        Images("files", Files((), 16, 16), torch.arange(0))
+        Images("files", stored(()), torch.arange(0))

@@ -1,7 +1,9 @@
 """What every data source promises, tested on every entry of the registry, and what each refuses."""
 
 import hashlib
+import io
 import pickle
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +12,11 @@ import pytest
 import torch
 import torchvision
 from PIL import Image
+from scipy.io import savemat
 from torch import Tensor
 
 from robustvit.data import SOURCES, DataSpec, Images, hold_out
+from robustvit.data.spec import Split
 from robustvit.errors import UserError
 
 Arrays = dict[str, np.ndarray]
@@ -46,23 +50,80 @@ def write_files(folder: Path, classes: tuple[str, ...], held: str = "test") -> s
     return str(folder)
 
 
-TABLE: dict[str, Callable[[Path], DataSpec]] = {
-    "digits": lambda folder: DataSpec("digits"),
-    "cifar10": lambda folder: DataSpec("cifar10", write(folder, arrays())),
-    "npz": lambda folder: DataSpec("npz", write(folder, arrays((9, 7, 1), classes=4))),
-    "folder": lambda folder: DataSpec("folder", write_files(folder, ("cat", "dog", "fox")), size=16),
-    "imagenet": lambda folder: DataSpec("imagenet", write_files(folder, WNIDS, "val"), size=16, resize=18),
+def write_caltech(folder: Path) -> str:
+    """Two classes of 40 images, and the clutter."""
+    rng = np.random.default_rng(0)
+    for name in ("ant", "bass", "BACKGROUND_Google"):
+        for number in range(40):
+            place = folder / "caltech101" / "101_ObjectCategories" / name / f"image_{number + 1:04}.jpg"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (9, 10, 3), dtype=np.uint8)).save(place)
+    return str(folder)
+
+
+def write_flowers(folder: Path, patch: pytest.MonkeyPatch) -> str:
+    """60 images of three flowers, 20 a split; only torchvision's table of file hashes is told of them."""
+    rng, home = np.random.default_rng(0), folder / "flowers-102"
+    (home / "jpg").mkdir(parents=True)
+    for number in range(1, 61):
+        Image.fromarray(rng.integers(0, 256, (9, 10, 3), dtype=np.uint8)).save(home / "jpg" / f"image_{number:05}.jpg")
+    order = rng.permutation(60) + 1
+    savemat(home / "imagelabels.mat", {"labels": np.arange(60) % 3 + 1})
+    savemat(home / "setid.mat", {"trnid": order[:20], "valid": order[20:40], "tstid": order[40:]})
+    hashes = {name: hashlib.md5((home / f"{name}.mat").read_bytes()).hexdigest() for name in ("imagelabels", "setid")}
+    table = {"label": ("imagelabels.mat", hashes["imagelabels"]), "setid": ("setid.mat", hashes["setid"])}
+    patch.setattr(torchvision.datasets.Flowers102, "_file_dict", table)
+    return str(folder)
+
+
+def write_shards(folder: Path) -> str:
+    """WebDataset archives with 40 images for training, in two of them, and 20 for validation."""
+    rng = np.random.default_rng(0)
+    for name, count in (("set-train-00", 25), ("set-train-01", 15), ("set-validation-00", 20)):
+        with tarfile.open(folder / f"{name}.tar", "w") as archive:
+            for number in range(count):
+                image = io.BytesIO()
+                Image.fromarray(rng.integers(0, 256, (9, 10, 3), dtype=np.uint8)).save(image, "JPEG")
+                for key, content in (("cls", str(number % 3).encode()), ("jpg", image.getvalue())):
+                    member = tarfile.TarInfo(f"{number:06}.{key}")
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
+    return str(folder)
+
+
+def write_generated(folder: Path) -> str:
+    made = arrays()
+    return write(folder, {"image": made["x_train"], "label": made["y_train"]})
+
+
+FAKE = {"size": 120, "image_size": [3, 8, 8], "num_classes": 3}
+
+TABLE: dict[str, Callable[[Path, pytest.MonkeyPatch], DataSpec]] = {
+    "digits": lambda folder, patch: DataSpec("digits"),
+    "cifar10": lambda folder, patch: DataSpec("cifar10", write(folder, arrays())),
+    "cifar100": lambda folder, patch: DataSpec("cifar100", write(folder, arrays(classes=20))),
+    "npz": lambda folder, patch: DataSpec("npz", write(folder, arrays((9, 7, 1), classes=4))),
+    "generated": lambda folder, patch: DataSpec("generated", write_generated(folder)),
+    "folder": lambda folder, patch: DataSpec("folder", write_files(folder, ("cat", "dog", "fox")), size=16),
+    "imagenet": lambda folder, patch: DataSpec("imagenet", write_files(folder, WNIDS, "val"), size=16, resize=18),
+    "flowers102": lambda folder, patch: DataSpec("flowers102", write_flowers(folder, patch), size=8),
+    "caltech101": lambda folder, patch: DataSpec("caltech101", write_caltech(folder), size=8, resize=9),
+    "torchvision": lambda folder, patch: DataSpec("torchvision:FakeData", args=FAKE),
+    "timm": lambda folder, patch: DataSpec("timm:wds/set", write_shards(folder), size=8),
 }
+WITH_TEST = sorted(TABLE.keys() - {"generated"})
+SPLITS = [(name, "train") for name in TABLE] + [(name, "test") for name in WITH_TEST]
 
 
 def test_the_table_covers_the_registry() -> None:
     assert TABLE.keys() == SOURCES.keys()
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-@pytest.mark.parametrize("name", TABLE)
-def test_every_source_gives_labelled_images_in_the_unit_box(name: str, split: str, tmp_path: Path) -> None:
-    images = TABLE[name](tmp_path).load(split)
+@pytest.mark.parametrize(("name", "split"), SPLITS)
+def test_every_source_gives_labelled_images_in_the_unit_box(
+    name: str, split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = TABLE[name](tmp_path, monkeypatch).load(split)
     x, y = images.batch(slice(0, 16))
     assert (x.shape, x.dtype) == ((16, *images.shape), torch.float32)
     assert (y.shape, y.dtype) == ((16,), torch.int64)
@@ -75,9 +136,11 @@ def test_every_source_gives_labelled_images_in_the_unit_box(name: str, split: st
     torch.testing.assert_close(x * 255, (x * 255).round(), rtol=0, atol=1e-4)  # stored as uint8
 
 
-@pytest.mark.parametrize("name", TABLE)
-def test_every_source_is_the_same_each_time_and_differs_between_splits(name: str, tmp_path: Path) -> None:
-    spec = TABLE[name](tmp_path)
+@pytest.mark.parametrize("name", WITH_TEST)
+def test_every_source_is_the_same_each_time_and_differs_between_splits(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = TABLE[name](tmp_path, monkeypatch)
     first, again, test = spec.load("train"), spec.load("train"), spec.load("test")
     x, y = first.batch(slice(None))
     assert torch.equal(x, again.batch(slice(None))[0])
@@ -87,9 +150,11 @@ def test_every_source_is_the_same_each_time_and_differs_between_splits(name: str
     assert not torch.equal(x[: len(test)], test.batch(slice(None))[0])
 
 
-@pytest.mark.parametrize("name", TABLE)
-def test_a_part_of_a_source_holds_its_images_and_no_others(name: str, tmp_path: Path) -> None:
-    images = TABLE[name](tmp_path).load("test")
+@pytest.mark.parametrize(("name", "split"), [*((name, "test") for name in WITH_TEST), ("generated", "train")])
+def test_a_part_of_a_source_holds_its_images_and_no_others(
+    name: str, split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = TABLE[name](tmp_path, monkeypatch).load(split)
     x, y = images.batch(slice(None))
     for part in (torch.tensor([7, 0, 7, len(images) - 1]), slice(2, 5), slice(-3, None)):
         assert torch.equal(images.subset(part).batch(slice(None))[0], x[part])

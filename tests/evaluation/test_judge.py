@@ -302,6 +302,24 @@ def test_an_attack_that_changes_the_weights_is_not_believed() -> None:
     assert torch.equal(correct, expected)
 
 
+class Counting(nn.Module):
+    """Keeps count of what it is asked, as BatchNorm in train mode does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("asked", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.asked += 1
+        return Plane()(x)
+
+
+@pytest.mark.parametrize("attack", [None, FGSM(LINF)])
+def test_a_model_that_changes_as_it_is_asked_is_an_error(attack: Attack | None) -> None:
+    with pytest.raises(UserError, match="asking it changed its weights or buffers"):
+        judge(Counting(), cloud(), attack)
+
+
 # Half a step back from a random start: on a plane, the noise of an image alone decides its verdict.
 NOISY = FGSM(Threat("linf", 0.02), step=0.5, random_start=True, seed=0)
 

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robustvit.attacks import Queries
+from robustvit.attacks import PGD, Queries
 from robustvit.config import override
 from robustvit.data import DataSpec
 from robustvit.errors import UserError
+from robustvit.evaluation import evaluate
 from robustvit.evaluation.masking import IMAGES, of_stages, probe
 from robustvit.models import Classifier, load_model
 from robustvit.recipes import RECIPES
@@ -26,6 +27,29 @@ THREATS = [
     Threat("l1", 0.5),
     Threat("l1", 4.0),
 ]
+
+
+class BatchStatistics(nn.Module):
+    """Normalises by the images that are asked with it, in eval mode too."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.norm, self.model = nn.BatchNorm2d(1, affine=False, track_running_stats=False), model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(0.3 + 0.3 * self.norm(x))
+
+
+class Tiring(nn.Module):
+    """Another function after so many questions."""
+
+    def __init__(self, model: nn.Module, after: int) -> None:
+        super().__init__()
+        self.model, self.left = model, after
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.left -= 1
+        return self.model(x) if self.left > 0 else self.model(x).roll(1, 1)
 
 
 class Around(nn.Module):
@@ -201,6 +225,25 @@ def test_the_rounding_of_changing_kernels_is_no_randomness(models: dict[str, nn.
 def test_a_constant_model_resists_any_radius_and_is_not_accused_of_it() -> None:
     model = Around(least_squares(10), after=lambda z: 0 * z + 5 * torch.eye(10)[3])
     assert names(model, Threat("linf", 0.12)) == {"zero-gradients", "loss-flat-in-steps", "loss-flat-in-eps"}
+
+
+def test_an_answer_that_depends_on_the_batch_is_named(models: dict[str, nn.Module]) -> None:
+    model = BatchStatistics(models["undefended"])
+    assert "batch-dependent-output" in names(model, Threat("linf", 0.12))
+    x, y = right(model)
+    ask = Queries(model)
+    ask.ledger.size = 1  # asked one by one it is a function of the image
+    assert "batch-dependent-output" not in {suspicion.name for suspicion in probe(ask, x, y, Threat("linf", 0.12))}
+
+
+@pytest.mark.parametrize(("after", "expected"), [(25, ["changing-output"]), (10**6, [])])
+def test_a_model_that_changes_during_the_attack_is_named(
+    after: int, expected: list[str], models: dict[str, nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = DataSpec("digits").load("test").subset(slice(8))
+    monkeypatch.setattr("robustvit.evaluation.masking.probe", lambda *given: [])  # it has tests of its own
+    (found,) = evaluate(Tiring(models["linear"], after), images, [PGD(Threat("linf", 0.1), steps=30)], device="cpu")
+    assert [warning["name"] for warning in found.provenance["warnings"]] == expected
 
 
 def test_nan_logits_are_an_error(models: dict[str, nn.Module]) -> None:

@@ -6,13 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import Tensor, nn
 
 from robustvit.attacks import APGD, PGD, Square, WorstOf
+from robustvit.data import DataSpec
 from robustvit.evaluation import Outcome, evaluate
+from robustvit.models import Classifier
 from robustvit.threat import Threat
 
 THREAT = Threat("linf", 0.06)
@@ -102,6 +106,38 @@ def test_a_finished_evaluation_is_not_made_again_but_another_one_is(trained_run:
     assert other.provenance["seed"] == 1
     plan = json.loads((tmp_path / "outcomes" / "pgd-2_linf_0.06.windows" / "plan.json").read_text())
     assert plan["identity"]["seed"] == 1
+
+
+class Around(nn.Module):
+    """A model behind a step that has no weights of its own."""
+
+    def __init__(self, model: nn.Module, step: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.model, self.step = model, step
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(self.step(x))
+
+
+def rounded(x: Tensor) -> Tensor:
+    return (8 * x).round() / 8
+
+
+def straight_through(x: Tensor) -> Tensor:
+    return x + (rounded(x) - x).detach()
+
+
+def test_another_function_of_the_same_weights_is_another_evaluation(trained_vit: Classifier, tmp_path: Path) -> None:
+    """Without its defence, or with a gradient where it had none: neither may inherit the other's verdicts."""
+
+    def run(step: Callable[[Tensor], Tensor], out: Path | None) -> Outcome:
+        attack, images = PGD(Threat("linf", 0.1), steps=5, seed=0), DataSpec("digits").load("test").subset(slice(20))
+        return evaluate(Around(trained_vit, step), images, [attack], out, device="cpu", checks=False)[0]
+
+    for step in (rounded, straight_through, lambda x: x):
+        fresh = run(step, None)
+        assert np.array_equal(run(step, tmp_path).correct, fresh.correct)
+    assert run(rounded, None).accuracy > fresh.accuracy
 
 
 def test_without_evidence_no_adversarial_image_is_kept(trained_run: Path, tmp_path: Path) -> None:

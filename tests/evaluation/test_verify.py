@@ -11,8 +11,11 @@ from typer.testing import CliRunner
 from robustvit import storage
 from robustvit.attacks import PGD
 from robustvit.cli import app
+from robustvit.data import DataSpec
 from robustvit.errors import UserError
 from robustvit.evaluation import evaluate, verify
+from robustvit.evaluation.outcome import wilson
+from robustvit.models import Classifier
 from robustvit.threat import Threat
 
 NAME = "pgd-5_linf_0.03"
@@ -40,15 +43,67 @@ def test_an_honest_outcome_holds(judged: Path) -> None:
     assert "adversarial examples inside ball and box" in str(result)
 
 
-def edit_array(path: Path, name: str, edit) -> None:
+def replace(path: Path, name: str, make) -> None:
+    window = path.with_name(f"{NAME}.windows") / "window-0000.safetensors"
+    tensors, meta = storage.read(window)
+    storage.write(window, tensors | {name: make(tensors[name])}, meta)
+
+
+def edit_plan(path: Path, **changes) -> None:
+    plan = path.with_name(f"{NAME}.windows") / "plan.json"
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | changes))
+
+
+def edit_array(path: Path, name: str, edit, keep: int | None = None) -> None:
     with np.load(path.with_suffix(".npz")) as file:
         arrays = dict(file)
     edit(arrays[name])
+    arrays[name] = arrays[name][:keep]
     np.savez(path.with_suffix(".npz"), **arrays)
 
 
 def edit_summary(path: Path, **changes) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def claim_smaller_eps(path: Path) -> None:
+    smaller = {"threat": {"norm": "linf", "eps": 0.01}}
+    edit_summary(path, **smaller)
+    held = json.loads((path.with_name(f"{NAME}.windows") / "plan.json").read_text())["identity"]
+    edit_plan(path, identity=held | smaller)
+
+
+def claim_fewer_passes(path: Path) -> None:
+    stages = json.loads(path.read_text())["stages"]
+    edit_summary(path, stages=[stages[0] | {"backward": 1}])
+
+
+def fallen(path: Path) -> int:
+    with np.load(path.with_suffix(".npz")) as file:
+        return int(np.flatnonzero(file["broken_by"][:15] >= 0)[0])
+
+
+def claim_other_class(path: Path) -> None:
+    row = fallen(path)
+    with np.load(path.with_suffix(".npz")) as file:
+        y, attacked = int(file["y"][row]), int(file["attacked_prediction"][row])
+    other = next(k for k in range(10) if k not in (y, attacked))
+    edit_array(path, "attacked_prediction", lambda a: a.__setitem__(row, other))
+    change(path, "attacked", lambda t: t[row].fill_(other))
+
+
+def claim_stand(path: Path) -> None:
+    """In all tables: what gives it away is that the stage counted one more."""
+    row = fallen(path)
+    with np.load(path.with_suffix(".npz")) as file:
+        y, before = int(file["y"][row]), int((file["broken_by"][:row] >= 0).sum())
+        correct, n = int(file["correct"].sum()) + 1, len(file["correct"])
+    for name, value in {"attacked_prediction": y, "broken_by": -1, "correct": True}.items():
+        edit_array(path, name, lambda a, value=value: a.__setitem__(row, value))
+    change(path, "attacked", lambda t: t[row].fill_(y))
+    change(path, "broken_by", lambda t: t[row].fill_(-1))
+    replace(path, "examples", lambda t: torch.cat([t[:before], t[before + 1 :]]))
+    edit_summary(path, correct=correct, accuracy=correct / n, interval_95=list(wilson(correct, n)))
 
 
 def claim_fall(path: Path) -> None:
@@ -67,8 +122,6 @@ def claim_fall(path: Path) -> None:
     tensors["broken_by"][row], tensors["attacked"][row] = 0, int(wrong)
     storage.write(window, tensors, meta)
     correct, n = int(arrays["correct"].sum()), len(arrays["correct"])
-    from robustvit.evaluation.outcome import wilson
-
     edit_summary(path, correct=correct, accuracy=correct / n, interval_95=list(wilson(correct, n)))
 
 
@@ -79,7 +132,24 @@ TAMPERED = {
     "a flipped verdict": (lambda p: edit_array(p, "correct", lambda a: a.__setitem__(0, not a[0])), "the results beside it"),
     "a better summary": (lambda p: edit_summary(p, accuracy=1.0), "accuracy: 1.0 said"),
     "a larger count": (lambda p: edit_summary(p, correct=30), "says 30 of 30 correct"),
-    "a wider threat": (lambda p: edit_summary(p, threat={"norm": "linf", "eps": 0.01}), "above eps 0.01"),
+    "a smaller threat": (lambda p: edit_summary(p, threat={"norm": "linf", "eps": 0.01}), "threat: {"),
+    "a larger threat": (lambda p: edit_summary(p, threat={"norm": "linf", "eps": 0.5}), "threat: {"),
+    "a smaller threat in the plan too": (claim_smaller_eps, "above eps 0.01"),
+    "a stronger attack": (lambda p: edit_summary(p, attack={"type": "pgd", "steps": 500}), "attack: {"),
+    "another seed": (lambda p: edit_summary(p, seed=1), "seed: 1 said"),
+    "another name": (lambda p: edit_summary(p, name="autoattack-standard linf 0.03"), "is not that of pgd-5_linf_0.03.json"),
+    "other counts of the stages": (claim_fewer_passes, "stages: not those of the windows"),
+    "a window left out": (lambda p: edit_plan(p, windows=[[0, 15]]), "do not hold each of the 30 images once"),
+    "a window twice": (lambda p: edit_plan(p, windows=[[0, 15], [0, 15]]), "do not hold each of the 30 images once"),
+    "windows that are none": (lambda p: edit_plan(p, windows=[["a", 1]]), "do not hold each of the 30 images once"),
+    "another wrong class": (claim_other_class, "its example is predicted"),
+    "a fallen image called robust": (claim_stand, "window 0, pgd-5"),
+    "an image twice": (lambda p: edit_array(p, "index", lambda a: a.__setitem__(1, a[0])), "index: not each image once"),
+    "an image that is not there": (lambda p: edit_array(p, "index", lambda a: a.__setitem__(29, 10**6)), "not the images"),
+    "an example less": (lambda p: replace(p, "examples", lambda t: t[1:]), "not the results of a window"),
+    "no threat": (lambda p: edit_summary(p, threat=None), "not a readable outcome"),
+    "no number of draws": (lambda p: edit_summary(p, draws="many"), "not a readable outcome"),
+    "labels of no image": (lambda p: edit_array(p, "y", lambda a: None, keep=3), "not a readable outcome"),
     "other images": (lambda p: edit_array(p, "index", lambda a: a.__iadd__(1)), "not the images that were judged"),
     "a fall that was none": (claim_fall, "above eps|classified correctly"),
 }
@@ -93,6 +163,16 @@ def test_tampering_is_a_violation(how: str, judged: Path) -> None:
     found = CliRunner().invoke(app, ["verify", str(judged)])
     assert found.exit_code == 1
     assert any(part in found.output + str(found.exception) for part in message.split("|"))
+
+
+def test_a_module_and_images_from_python_are_verified_too(trained_vit: Classifier, tmp_path: Path) -> None:
+    images, attack = DataSpec("digits").load("test").subset(slice(20)), PGD(Threat("linf", 0.03), steps=5, seed=0)
+    evaluate(trained_vit, images, [attack], tmp_path, device="cpu", checks=False)
+    path = tmp_path / "outcomes" / f"{NAME}.json"
+    trained_vit.train()
+    assert verify(path, trained_vit, images).violations == []
+    assert trained_vit.training
+    assert verify(path, trained_vit, images.subset(slice(19))).violations == ["data: not the images that were judged"]
 
 
 def test_another_model_is_a_violation(judged: Path, trained_run: Path) -> None:

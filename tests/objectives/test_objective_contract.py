@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from robustvit.attacks import FGSM, PGD
 from robustvit.errors import UserError
-from robustvit.objectives import OBJECTIVES, PGDAT, TRADES, Objective, Standard
+from robustvit.objectives import MART, OBJECTIVES, PGDAT, TRADES, Objective, Standard
 from robustvit.threat import Threat
 
 THREAT = Threat("linf", 0.1)
@@ -16,6 +16,7 @@ CASES: dict[str, Objective] = {
     "standard": Standard(),
     "pgd_at": PGDAT(PGD(THREAT, steps=2)),
     "trades": TRADES(PGD(THREAT, steps=2, loss="kl"), beta=6.0),
+    "mart": MART(PGD(THREAT, steps=2)),
 }
 ADVERSARIAL = [name for name, objective in CASES.items() if hasattr(objective, "adversary")]
 
@@ -57,6 +58,15 @@ class TestEveryObjective:
         x_adv, order = objective.attack(tiny_vit, x, y), torch.randperm(len(x))
         one, other = objective.loss(tiny_vit, x, x_adv, y), objective.loss(tiny_vit, x[order], x_adv[order], y[order])
         torch.testing.assert_close(one.value, other.value)
+
+    def test_shares_that_are_all_of_one_class_are_that_class(self, objective, tiny_vit, images):
+        x, y = images
+        x_adv, shares = objective.attack(tiny_vit, x, F.one_hot(y, 10).float()), F.one_hot(y, 10).float()
+        one, other = objective.loss(tiny_vit, x, x_adv, y), objective.loss(tiny_vit, x, x_adv, shares)
+        torch.testing.assert_close(one.value, other.value)
+        assert one.metrics.keys() == other.metrics.keys()
+        for name, metric in one.metrics.items():
+            torch.testing.assert_close(metric, other.metrics[name])
 
     def test_same_generator_state_gives_the_same_attack(self, objective, tiny_vit, images):
         torch.manual_seed(3)
@@ -124,6 +134,28 @@ def test_label_smoothing_mixes_in_the_uniform_distribution(tiny_vit, images):
     expected = -(0.8 * log_p[torch.arange(len(y)), y] + 0.2 * log_p.mean(1)).mean()
     for objective in (Standard(0.2), PGDAT(FGSM(THREAT), 0.2), TRADES(FGSM(THREAT), beta=0.0, label_smoothing=0.2)):
         torch.testing.assert_close(objective.loss(tiny_vit, x, x, y).value, expected)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_cross_entropy_with_mixed_labels_is_the_mix_of_cross_entropies(tiny_vit, images, smoothing):
+    x, y = images
+    partner = y.roll(1)
+    mixed = 0.7 * F.one_hot(y, 10) + 0.3 * F.one_hot(partner, 10)
+    for objective in (Standard(smoothing), PGDAT(FGSM(THREAT), smoothing), TRADES(FGSM(THREAT), 0.0, smoothing)):
+        whole = objective.loss(tiny_vit, x, x, mixed)
+        parts = [objective.loss(tiny_vit, x, x, labels).value for labels in (y, partner)]
+        torch.testing.assert_close(whole.value, 0.7 * parts[0] + 0.3 * parts[1])
+        (accuracy,) = {float(m) for name, m in whole.metrics.items() if name.endswith("accuracy")}
+        assert accuracy == pytest.approx(float((tiny_vit(x).argmax(1) == y).float().mean()))
+
+
+def test_the_adversary_climbs_the_mixed_label_without_smoothing(tiny_vit, images):
+    x, y = images
+    mixed = 0.6 * F.one_hot(y, 10) + 0.4 * F.one_hot(y.roll(1), 10)
+    adversary = PGD(THREAT, steps=2, random_start=False)
+    expected = adversary(tiny_vit, x, mixed)
+    assert torch.equal(PGDAT(adversary, label_smoothing=0.5).attack(tiny_vit, x, mixed), expected)
+    assert not torch.equal(expected, adversary(tiny_vit, x, y))
 
 
 def test_negative_beta_is_refused():

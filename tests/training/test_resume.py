@@ -15,7 +15,8 @@ import torch
 from robustvit import config
 from robustvit.attacks import PGD
 from robustvit.config import Recipe
-from robustvit.objectives import PGDAT, TRADES
+from robustvit.data.augment import Flip, MixupOrCutMix, PadCrop
+from robustvit.objectives import AWP, PGDAT, TRADES
 from robustvit.threat import Threat
 from robustvit.training import checkpoint
 from robustvit.training.loop import fit
@@ -27,15 +28,15 @@ FIT += "fit(load(__import__('pathlib').Path(sys.argv[1])), sys.argv[2], 'cpu', s
 
 @pytest.fixture
 def hard(small: Recipe) -> Recipe:
-    """Everything that has a state: two phases, an average, warm-ups, augmentation, accumulation, clipping, selection."""
+    """Everything that comes and goes: phases, warm-ups, augmentation, perturbed weights, accumulation, clipping, selection."""
     adversary = PGD(Threat("linf", 0.1), steps=1)
     return replace(
         small,
         phases=(
-            Phase(PGDAT(adversary), 3, eps=Linear(2)),
-            Phase(TRADES(replace(adversary, loss="kl")), 2, trainable="*blocks*"),
+            Phase(PGDAT(adversary), 3, eps=Linear(2), augment=Linear(1), awp=AWP(0.01, start_epoch=1)),
+            Phase(TRADES(replace(adversary, loss="kl")), 2, trainable="*blocks*", awp=AWP(0.005, start_epoch=0)),
         ),
-        data=replace(small.data, pad=1, flip=True),
+        data=replace(small.data, augment=(PadCrop(1), Flip(), MixupOrCutMix(prob=0.5))),
         ema=0.9,
         accumulate=2,
         clip=1.0,

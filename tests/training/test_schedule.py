@@ -56,7 +56,7 @@ def test_phase_scales_eps_and_absolute_steps_alike():
 
 
 def test_trainable_pattern_that_matches_nothing_is_refused(tiny_vit):
-    with pytest.raises(UserError, match=r"trainable: 'haed\*'.*backbone\."):
+    with pytest.raises(UserError, match=r"trainable 'haed\*': did you mean 'head'.*patch_embed"):
         Phase(Standard(), epochs=1, trainable="haed*").select_parameters(tiny_vit)
 
 

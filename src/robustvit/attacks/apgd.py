@@ -49,7 +49,8 @@ class APGD(Attack):
 
     @property
     def cost(self) -> int:
-        run = 2 * (self.steps + (3 if self.threat.norm == "l1" else 1))  # each stage asks at its start too
+        # Each stage asks at its start too; and once more at the end where answers are random.
+        run = 2 * (self.steps + (3 if self.threat.norm == "l1" else 1)) + 1
         return 1 + run * self.targets if self.loss in TARGETED_LOSSES else run
 
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:

@@ -53,12 +53,25 @@ class Attack:
         return (self,)
 
     @property
+    def draws(self) -> int:
+        """Over how many answers of a random model its success is judged."""
+        return 1
+
+    @property
     def name(self) -> str:
         return type(self).__name__.lower()
 
     def scaled(self, factor: float) -> Self:
         """The same attack at factor·eps, for eps schedules."""
         changes: dict[str, Any] = {"threat": self.threat.scaled(factor)}
+        return replace(self, **changes)  # type: ignore[type-var]
+
+    def restarted(self, attempt: int) -> Self:
+        """The same attack with the noise of another attempt."""
+        if self.seed is None:
+            return self
+        # Seeds far apart: neighbouring user seeds must not share restarts.
+        changes: dict[str, Any] = {"seed": self.seed + attempt * 1_000_003}
         return replace(self, **changes)  # type: ignore[type-var]
 
 

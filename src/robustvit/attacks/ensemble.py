@@ -9,6 +9,7 @@ from torch import Tensor
 from robustvit.attacks.apgd import APGD
 from robustvit.attacks.base import Attack
 from robustvit.attacks.fab import FAB
+from robustvit.attacks.losses import hard_labels
 from robustvit.attacks.query import Model, Queries
 from robustvit.attacks.square import Square
 from robustvit.attacks.wrappers import EOT, InPrecision, Restarts
@@ -52,7 +53,11 @@ class WorstOf(Attack):
 
     @property
     def cost(self) -> int:
-        return sum(attack.cost + 1 for attack in self.stages)
+        return sum(attack.cost + self.draws for attack in self.stages)
+
+    @property
+    def draws(self) -> int:
+        return max(attack.draws for attack in self.attacks)
 
     @property
     def stages(self) -> tuple[Attack, ...]:
@@ -63,16 +68,20 @@ class WorstOf(Attack):
     def scaled(self, factor: float) -> Self:
         return replace(self, attacks=tuple(attack.scaled(factor) for attack in self.attacks))
 
+    def restarted(self, attempt: int) -> Self:
+        return replace(self, attacks=tuple(attack.restarted(attempt) for attack in self.attacks))
+
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         ask = Queries.of(model)
+        judge = replace(ask, draws=max(ask.draws, self.draws))
         x_adv = x.clone()
         left = torch.arange(len(x), device=x.device)
         for attack in self.stages:
             found = attack.perturb(ask, x[left], y[left])
             x_adv[left] = found
-            logits = ask(found)
+            logits = judge(found)
             # A NaN logit leaves too: `Attack` finds it by the NaN that the attack made of the example.
-            left = left[(logits.argmax(1) == y[left]) & logits.isfinite().all(1)]
+            left = left[(logits.argmax(1) == hard_labels(y[left])) & logits.isfinite().all(1)]
             if not len(left):
                 break
         return x_adv

@@ -8,7 +8,7 @@ from torch import Tensor
 from robustvit import noise
 from robustvit.attacks.base import Attack
 from robustvit.attacks.hyperplane import nearest
-from robustvit.attacks.losses import targeted_margin
+from robustvit.attacks.losses import hard_labels, targeted_margin
 from robustvit.attacks.query import Ascent, Model, Queries
 from robustvit.attacks.targets import likeliest_others
 from robustvit.attacks.window import Rows, Window
@@ -87,7 +87,7 @@ class FAB(Attack):
                 break
             x_adv = self._step(plane, window.x)
             logits = window.ask(x_adv)
-            across = (logits.argmax(1) != window.y).view(-1, *[1] * (x_adv.dim() - 1))
+            across = (logits.argmax(1) != hard_labels(window.y)).view(-1, *[1] * (x_adv.dim() - 1))
             back = torch.where(across, window.x + self.beta * (x_adv - window.x), x_adv)
             stay = self._claim(window, x_adv, logits)
             x_adv = back if stay is None else back[stay]
@@ -98,7 +98,7 @@ class FAB(Attack):
     def _boundary(self, window: Window, x_adv: Tensor, targets: Tensor | None) -> Ascent:
         """z_s − z_y and its gradient, s the class whose linearised boundary is nearest, or the target."""
         if targets is None:
-            return window.ask.least_margin(x_adv, window.y, self._distance)
+            return window.ask.least_margin(x_adv, hard_labels(window.y), self._distance)
         return window.ask.gradient(x_adv, targeted_margin, window.y, targets[window.place])
 
     def _distance(self, margin: Tensor, grad: Tensor) -> Tensor:

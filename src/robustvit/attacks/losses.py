@@ -1,6 +1,7 @@
 """What attacks climb: each loss takes logits and what they are compared with; a value an image, larger is worse for the model.
 
-Logits come in float32 at least: `Queries` sees to it.
+Logits come in float32 at least: `Queries` sees to it. A label y is a class, int64 [B], or shares of all classes, float [B, K],
+as mixed images have: cross-entropy takes the shares, what compares a class with the others takes the one of largest share.
 """
 
 import warnings
@@ -13,8 +14,13 @@ from torch import Tensor
 Loss = Callable[..., Tensor]
 
 
+def hard_labels(y: Tensor) -> Tensor:
+    """The class of largest share; y itself where it holds classes."""
+    return y.argmax(1) if y.is_floating_point() else y
+
+
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    return F.cross_entropy(logits, y, reduction="none")
+    return F.cross_entropy(logits, y.to(logits.dtype) if y.is_floating_point() else y, reduction="none")
 
 
 def kl(logits: Tensor, clean_logits: Tensor) -> Tensor:
@@ -90,9 +96,9 @@ def loss_named(name: str) -> Loss:
 
 
 def _at(logits: Tensor, index: Tensor) -> Tensor:
-    return logits.gather(1, index[:, None]).squeeze(1)
+    return logits.gather(1, hard_labels(index)[:, None]).squeeze(1)
 
 
 def _others(logits: Tensor, y: Tensor) -> Tensor:
     """The logits with the true class out of the running."""
-    return logits.scatter(1, y[:, None], -torch.inf)
+    return logits.scatter(1, hard_labels(y)[:, None], -torch.inf)

@@ -130,6 +130,8 @@ class Queries:
 
     def _logits(self, x: Tensor) -> Tensor:
         logits = self.model(x)
+        if not isinstance(logits, Tensor):
+            raise UserError(f"model: answers with a {type(logits).__name__}; accepted: one tensor of logits, [batch, classes]")
         wide = logits if logits.dtype == torch.float64 else logits.float()
         return wide * self.scale if self.scale != 1 else wide
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from robustvit.attacks.base import Attack
-from robustvit.attacks.losses import cross_entropy
+from robustvit.attacks.losses import cross_entropy, hard_labels
 from robustvit.attacks.query import Model, Queries
 from robustvit.errors import UserError
 from robustvit.precision import Precision
@@ -31,8 +31,16 @@ class Wrapper(Attack):
     def targeted(self) -> bool:
         return getattr(self.inner, "targeted", False)
 
+    @property
+    def draws(self) -> int:
+        return self.inner.draws
+
     def scaled(self, factor: float) -> Self:
         changes: dict[str, Any] = {"inner": self.inner.scaled(factor)}
+        return replace(self, **changes)  # type: ignore[type-var]
+
+    def restarted(self, attempt: int) -> Self:
+        changes: dict[str, Any] = {"inner": self.inner.restarted(attempt)}
         return replace(self, **changes)  # type: ignore[type-var]
 
 
@@ -57,19 +65,20 @@ class Restarts(Wrapper):
 
     @property
     def cost(self) -> int:
-        return self.count * (self.inner.cost + 1)
+        return self.count * (self.inner.cost + self.draws)
 
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         ask = Queries.of(model)
+        judge = replace(ask, draws=max(ask.draws, self.draws))
         best = x.clone()
         best_loss = torch.full((len(x),), -torch.inf, device=x.device)
         left = torch.arange(len(x), device=x.device)
         for attempt in range(self.count):
-            x_adv = _reseeded(self.inner, attempt).perturb(ask, x[left], y[left])
-            logits = ask.exactly()(x_adv) if ask.approximate else ask(x_adv)
+            x_adv = self.inner.restarted(attempt).perturb(ask, x[left], y[left])
+            logits = judge.exactly()(x_adv) if ask.approximate else judge(x_adv)
             loss = cross_entropy(logits, y[left])
             # NaN must win, or a broken model would pass for a robust one.
-            fooled = (logits.argmax(1) != y[left]) | loss.isnan()
+            fooled = (logits.argmax(1) != hard_labels(y[left])) | loss.isnan()
             better = fooled | (loss > best_loss[left])
             best[left[better]], best_loss[left[better]] = x_adv[better], loss[better].to(best_loss.dtype)
             left = left[~fooled]
@@ -141,14 +150,3 @@ class LogitScaling(Wrapper):
 
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         return self.inner.perturb(replace(Queries.of(model), scale=self.factor), x, y)
-
-
-def _reseeded(attack: Attack, attempt: int) -> Attack:
-    if isinstance(attack, Wrapper):
-        changes: dict[str, Any] = {"inner": _reseeded(attack.inner, attempt)}
-        return replace(attack, **changes)  # type: ignore[type-var]
-    if attack.seed is None:
-        return attack
-    # Seeds far apart: neighbouring user seeds must not share restarts.
-    changes = {"seed": attack.seed + attempt * 1_000_003}
-    return replace(attack, **changes)  # type: ignore[type-var]

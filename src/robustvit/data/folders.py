@@ -36,13 +36,17 @@ def class_names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if not name.startswith(".")))
 
 
+def check_known(folder: Path, classes: Sequence[str]) -> None:
+    """A folder that is no class is most likely in the wrong place."""
+    strange = sorted(set(class_names(folder)) - set(classes))
+    if strange:
+        raise UserError(f"data.path: {str(folder)!r} holds {strange[0]!r}, which is none of the {len(classes)} classes")
+
+
 def find_images(folder: Path, classes: Sequence[str]) -> Listing:
     """Every image below FOLDER/CLASS, in the order of torchvision's ImageFolder."""
     if not classes:
         raise UserError(f"data.path: {str(folder)!r} holds no folders; accepted: a folder with CLASS/IMAGE")
-    strange = sorted(set(class_names(folder)) - set(classes))
-    if strange:
-        raise UserError(f"data.path: {str(folder)!r} holds {strange[0]!r}, which is none of the {len(classes)} classes")
     numbers = {name: number for number, name in enumerate(classes)}
     found = make_dataset(folder, numbers, IMG_EXTENSIONS, allow_empty=True)
     return tuple(path for path, _ in found), torch.tensor([label for _, label in found], dtype=torch.int64)

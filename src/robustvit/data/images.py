@@ -1,23 +1,25 @@
-"""Labelled images: labels in memory; pixels there too, as stored, or in files. They become floats batch by batch."""
+"""Labelled images: labels in memory; pixels there too, as stored, or in a store. They become floats batch by batch."""
 
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from robustvit.data.files import Files
+from robustvit.data.stored import Stored
 from robustvit.errors import UserError
+
+IN_MEMORY = 4 * 2**30  # bytes of training images that are read once; larger sets are read batch by batch
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
     """N labelled images, uint8 or float in [0, 1], [N, C, H, W]. `classes` is None where the set does not say.
 
-    With `Files` in the place of the tensor `x`, a batch's files are decoded when it is asked for.
+    With `Stored` images in the place of the tensor `x`, a batch is read when it is asked for.
     """
 
     name: str
-    x: Tensor | Files
+    x: Tensor | Stored
     y: Tensor
     classes: tuple[str, ...] | None = None
 
@@ -57,7 +59,7 @@ class Images:
 
     def batch(self, index: Tensor | slice) -> tuple[Tensor, Tensor]:
         x = self.x[index]
-        if isinstance(x, Files):
+        if isinstance(x, Stored):
             x = x.read()
         return (x.float() if x.is_floating_point() else x.float().div_(255)), self.y[index]
 
@@ -71,9 +73,9 @@ class Images:
         index = order[:count].sort().values
         return self.subset(index.to(self.x.device)), index
 
-    def kept(self, limit: int) -> "Images":
-        """Decoded into memory, if that takes `limit` bytes at most."""
-        if isinstance(self.x, Tensor) or self.x.nbytes > limit:
+    def kept(self, limit: int | None = None) -> "Images":
+        """Read into memory, if that takes `limit` bytes at most, by default IN_MEMORY."""
+        if isinstance(self.x, Tensor) or self.x.nbytes > (IN_MEMORY if limit is None else limit):
             return self
         return replace(self, x=self.x.read(note=f"read {self.name}"))
 

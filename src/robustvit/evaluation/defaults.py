@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from robustvit import config
+from robustvit import config, zoo
 from robustvit.config import Recipe
-from robustvit.data.spec import DECODED, DataSpec
+from robustvit.data.spec import DataSpec
 from robustvit.errors import UserError
 from robustvit.objectives.adversarial import Adversarial
 from robustvit.threat import Threat, parse_number
@@ -36,9 +36,14 @@ class Defaults:
         # The run's own set, named without its place, is where training found it.
         if own is not None and own.source == given.source and given.path is None:
             return own
-        # Other image files are seen at the size of the training images.
-        decoded = own is not None and own.source in DECODED and given.source in DECODED
-        return replace(given, size=own.size, resize=own.resize) if own is not None and decoded else given
+        if own is None:
+            return given
+        # The same set in another place has the same classes and splits; other encoded images are seen at the same size.
+        if own.source == given.source:
+            given = replace(given, classes=own.classes, splits=own.splits, args=own.args)
+        if own.decodes and given.decodes:
+            given = replace(given, size=own.size, resize=own.resize, channels=own.channels)
+        return given
 
     def threat(self, norm: str | None, eps: str | None) -> Threat:
         own = _trained_against(self.recipe)
@@ -51,6 +56,8 @@ class Defaults:
 
 
 def defaults_of(model: str) -> Defaults:
+    if model.startswith(zoo.PREFIX):  # its own folder keeps what was published with it
+        return Defaults(config.load(zoo.find(model) / "recipe.yaml"), Path("runs") / model.removeprefix(zoo.PREFIX))
     folder = Path(model)
     if (folder / "recipe.yaml").is_file():
         return Defaults(config.load(folder / "recipe.yaml"), folder)

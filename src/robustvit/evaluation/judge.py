@@ -1,7 +1,7 @@
 """Verdicts: whatever an attack claims, only what is found here counts."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,10 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from robustvit.attacks import Attack, Queries, attackable
+from robustvit.attacks.losses import margin
 from robustvit.data import Images
 from robustvit.errors import UserError
 from robustvit.models import Classifier, fingerprint
 from robustvit.precision import exact
+
+Answers = Sequence[Sequence[float]]  # what a model says of some images: three numbers each
+SAME_ANSWER = 1e-2  # of the largest: far above rounding, far below another function
 
 
 @dataclass
@@ -63,13 +67,17 @@ def attack_window(
     if getattr(attack, "targeted", False):
         raise UserError("attack.targeted: True; a verdict is about the true label, accepted: False")
     stages = attack.stages if attack else ()
-    verdict = replace(ask, precision="fp32", draws=draws_of(attack))
+    verdict = replace(ask, precision="fp32", draws=attack.draws if attack else 1)
+    weights = _weights(ask)
     if known is None:
         with seeded(seed):
             clean = predict(verdict, x)
         known = Verdicts(y, clean, clean.clone(), torch.full_like(y, -1), x.clone())
+        if _weights(ask) != weights:
+            raise UserError(
+                "model: asking it changed its weights or buffers; accepted: a model that keeps no count of its inputs"
+            )
         saved(known)
-    weights = _weights(ask)
     for number in range(len(known.stages), len(stages)):
         with seeded(seed + number + 1):
             _stage(ask, verdict, stages[number], number, x, known, weights)
@@ -89,7 +97,7 @@ def _stage(
         x_adv = attack(ask, x[rows], known.y[rows])
         verify(attack, x_adv, x[rows], rows)
         if _weights(ask) != weights:
-            raise UserError(f"{attack.name}: changed the model's weights, so what it found is not about this model")
+            raise UserError(f"{attack.name}: changed the model's weights or buffers, so what it found is not about this model")
         known.examples[rows] = x_adv
         known.attacked[rows] = predict(verdict, x_adv)
         fallen = rows[~known.correct[rows]]
@@ -102,14 +110,6 @@ def _stage(
 
 def _weights(ask: Queries) -> str | None:
     return fingerprint(ask.model) if isinstance(ask.model, nn.Module) else None
-
-
-def draws_of(attack: Attack | None) -> int:
-    """Over how many answers of a stochastic model a verdict is made: as many as the attack averages over."""
-    if attack is None:
-        return 1
-    inner = [*(stage for stage in attack.stages if stage is not attack), getattr(attack, "inner", None)]
-    return max([getattr(attack, "draws", 1), *(draws_of(stage) for stage in inner if stage is not None)])
 
 
 def verify(attack: Attack, x_adv: Tensor, x: Tensor, places: Tensor) -> None:
@@ -144,9 +144,30 @@ def judging(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """A stochastic model's own randomness, made repeatable; the caller's random state returns."""
-    with torch.random.fork_rng():
+    # Of the GPUs only the one in use: forking the state of all warns where there are several.
+    with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_available() else []):
         torch.manual_seed(seed)
         yield
+
+
+def answers(ask: Queries, x: Tensor, y: Tensor) -> Answers:
+    """Of each image the true class's logit, the length of all logits and that of the margin's gradient.
+
+    Weights alone do not tell a module with a defence round it from one without, or with another gradient.
+    """
+    with seeded(0):
+        ascent = ask.gradient(x, margin, y)
+    logits, grad = ascent.logits, ascent.grad.flatten(1)
+    said: Answers = torch.stack([logits.gather(1, y[:, None]).squeeze(1), logits.norm(dim=1), grad.norm(dim=1)], 1).tolist()
+    return said
+
+
+def alike(before: Answers, now: Answers) -> bool:
+    """Are they one function's, up to what another device may round differently?"""
+    one, other = torch.tensor(before), torch.tensor(now)
+    if one.shape != other.shape or not other.numel():
+        return one.shape == other.shape
+    return bool(((one - other).abs() <= SAME_ANSWER * other.abs().amax(0)).all())
 
 
 def check_answers(ask: Queries, x: Tensor, images: Images) -> None:

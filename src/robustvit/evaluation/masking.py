@@ -85,6 +85,20 @@ def of_stages(stages: Sequence[Mapping[str, Any]], n: int) -> list[Suspicion]:
     ]
 
 
+def of_answers(same: bool, n: int) -> list[Suspicion]:
+    """Does the model answer after the attack as it did before, to the same random draws?"""
+    if same:
+        return []
+    return [
+        Suspicion(
+            "changing-output",
+            f"the answers for the first {n} images are others after the attack than before: the model keeps a state, or draws "
+            "random numbers that torch's seed does not reach",
+            "verdicts hold for the state that the model was in: make it a function of its input, and evaluate again",
+        )
+    ]
+
+
 def _outputs(ask: Queries, x: Tensor) -> Iterator[Suspicion]:
     logits, again = ask(x), ask(x)
     if bool((logits >= 0).all()) and bool(((logits.sum(1) - 1).abs() < 1e-4).all()):
@@ -102,6 +116,15 @@ def _outputs(ask: Queries, x: Tensor) -> Iterator[Suspicion]:
             f"two passes over the same {len(x)} images differ by up to {change:.2g} of the largest logit, {flips} "
             "predictions with them",
             "average over the randomness: `--suite autoattack --version rand`; if it is dropout, put the model in eval mode",
+        )
+        return
+    mixing = float((ask(x[:1]) - logits[:1]).abs().max() / logits[:1].abs().max().clamp(min=1e-30))
+    if mixing > ROUNDING:
+        yield Suspicion(
+            "batch-dependent-output",
+            f"the answer for an image asked alone differs from that among {len(x)} by {mixing:.2g} of its largest logit",
+            "verdicts hold for the batches that were asked alone: give BatchNorm running statistics "
+            "(track_running_stats=True), or evaluate with `--batch-size 1`",
         )
 
 

@@ -13,7 +13,7 @@ import torch
 from robustvit import storage
 from robustvit.data import Images
 from robustvit.errors import UserError
-from robustvit.evaluation.judge import Verdicts
+from robustvit.evaluation.judge import Answers, Verdicts, alike
 
 EXAMPLES = 8  # adversarial images that a report shows, broken or not
 
@@ -46,13 +46,19 @@ class Parts:
         if self.folder is None or not self.path(number).exists():
             return None
         tensors, meta = storage.read(self.path(number))
-        y, clean, attacked, broken_by = (tensors[name].to(x.device) for name in ("y", "clean", "attacked", "broken_by"))
-        examples = x.clone()
-        if "shown" in tensors:
-            examples[:EXAMPLES] = tensors["shown"].to(x)
-        if "examples" in tensors:
-            examples[broken_by >= 0] = tensors["examples"].to(x)
-        return Verdicts(y, clean, attacked, broken_by, examples, meta["stages"])
+        try:
+            y, clean, attacked, broken_by = (tensors[name].to(x.device) for name in ("y", "clean", "attacked", "broken_by"))
+            fell, examples = broken_by >= 0, x.clone()
+            shapes = [tensor.shape for tensor in (y, clean, attacked, broken_by, tensors.get("examples", x[fell]))]
+            if shapes != [x.shape[:1]] * 4 + [x[fell].shape]:
+                raise ValueError(f"{[tuple(shape) for shape in shapes]} do not fit {len(x)} images")
+            if "shown" in tensors:
+                examples[:EXAMPLES] = tensors["shown"].to(x)
+            if "examples" in tensors:
+                examples[fell] = tensors["examples"].to(x)
+            return Verdicts(y, clean, attacked, broken_by, examples, meta["stages"])
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise UserError(f"{self.path(number)}: not the results of a window: {error}") from None
 
 
 def plan(images: int, largest: int, processes: int) -> list[tuple[int, int]]:
@@ -62,17 +68,43 @@ def plan(images: int, largest: int, processes: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def open_parts(folder: Path | None, identity: dict[str, Any], windows: list[tuple[int, int]], evidence: bool) -> Parts:
-    """Go on with the folder if it holds this very evaluation, whatever its windows; else begin it anew."""
+def identity(described: dict[str, Any], provenance: dict[str, Any], index: torch.Tensor) -> dict[str, Any]:
+    """Two evaluations with the same are one, which may go on where it stopped; `described` is the attack."""
+    chosen = hashlib.sha256(index.numpy().tobytes()).hexdigest()[:16]
+    model, data = provenance["model"]["fingerprint"], provenance["data"]["digest"]
+    return {**described, "model": model, "data": data, "chosen": chosen, "robustvit": provenance["versions"]["robustvit"]}
+
+
+def merged(windows: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The stages of all windows added up."""
+    added = []
+    for stages in zip(*windows, strict=True):
+        sums = {key: sum(stage[key] for stage in stages) for key in ("entered", "broken", "forward", "backward", "seconds")}
+        added.append({"name": stages[0]["name"], **sums, "seconds": round(sums["seconds"], 3)})
+    return added
+
+
+def open_parts(
+    folder: Path | None,
+    wanted: dict[str, Any],
+    windows: list[tuple[int, int]],
+    evidence: bool,
+    answers: Answers = (),
+) -> Parts:
+    """Go on with the folder if it holds this very evaluation, whatever its windows; else begin it anew.
+
+    `answers` tell models apart that have the same weights but are different functions.
+    """
     if folder is None:
         return Parts(None, windows)
-    path, identity = folder / "plan.json", {**identity, "evidence": evidence}
+    path, wanted = folder / "plan.json", {**wanted, "evidence": evidence}
     held = read_plan(path) if path.exists() else None
-    if held is not None and held["identity"] == json.loads(json.dumps(identity)):
+    same = held is not None and held["identity"] == json.loads(json.dumps(wanted))
+    if held is not None and same and alike(held["answers"], answers):
         return Parts(folder, [(begin, end) for begin, end in held["windows"]], evidence)
     if folder.exists():
         shutil.rmtree(folder)
-    content = json.dumps({"identity": identity, "windows": windows}, indent=1)
+    content = json.dumps({"identity": wanted, "windows": windows, "answers": answers}, indent=1)
     storage.replace_file(path, lambda: content.encode())
     return Parts(folder, windows, evidence)
 
@@ -80,7 +112,7 @@ def open_parts(folder: Path | None, identity: dict[str, Any], windows: list[tupl
 def read_plan(path: Path) -> dict[str, Any]:
     try:
         plan: dict[str, Any] = json.loads(path.read_text())
-        return {"identity": plan["identity"], "windows": plan["windows"]}
+        return {"identity": plan["identity"], "windows": plan["windows"], "answers": plan.get("answers", ())}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not a readable plan ({error}); remove its folder to start the evaluation anew") from None
 

@@ -1,6 +1,5 @@
 """evaluate(): a model and a suite of attacks to Outcomes, each with its evidence."""
 
-import hashlib
 import platform
 from collections import Counter
 from dataclasses import asdict, dataclass, field
@@ -16,9 +15,9 @@ from robustvit.config import to_data
 from robustvit.data import DataSpec, Images
 from robustvit.errors import UserError
 from robustvit.evaluation import masking, memory
-from robustvit.evaluation.judge import Verdicts, attack_window, check_answers, check_fits, draws_of, judging
+from robustvit.evaluation.judge import Verdicts, alike, answers, attack_window, check_answers, check_fits, judging
 from robustvit.evaluation.outcome import Outcome, file_name
-from robustvit.evaluation.parts import EXAMPLES, digest, open_parts, plan
+from robustvit.evaluation.parts import EXAMPLES, digest, identity, merged, open_parts, plan
 from robustvit.evaluation.suites import Suite
 from robustvit.evaluation.tally import Tally
 from robustvit.evaluation.team import Team
@@ -107,13 +106,14 @@ class _Job:
         check_answers(self._ask(), x, self.chosen)
         self.batch_size = self.batch_size or memory.micro_batch(self._ask(), x, y)
         self.windows = plan(len(self.chosen), self.window or memory.window_size(x[0]), self.team.size)
+        self.answers = answers(self._ask(), *self._batch(0, EXAMPLES))
 
     def run(self, attack: Attack | None, name: str) -> Outcome:
         folder = self.out / f"{file_name(name)}.windows" if self.out else None
         if self.team.leads:
-            open_parts(folder, self._identity(attack), self.windows, self.evidence)
+            open_parts(folder, self._identity(attack), self.windows, self.evidence, self.answers)
         self.team.gather([])  # nobody looks for the plan before it is there
-        parts = open_parts(folder, self._identity(attack), self.windows, self.evidence)
+        parts = open_parts(folder, self._identity(attack), self.windows, self.evidence, self.answers)
         mine = range(self.team.rank, len(parts.windows), self.team.size)
         calls = sum(parts.windows[i][1] - parts.windows[i][0] for i in mine) * (attack.cost if attack else 1)
         done: list[tuple[int, Verdicts]] = []
@@ -144,7 +144,7 @@ class _Job:
         def joined(part: str) -> Any:
             return torch.cat([getattr(verdicts, part) for verdicts in windows]).numpy()
 
-        stages = _merged([verdicts.stages for verdicts in windows])
+        stages = merged([verdicts.stages for verdicts in windows])
         arrays = {
             "index": self.index.numpy(),
             "y": joined("y"),
@@ -175,7 +175,9 @@ class _Job:
             x, y = self._batch(0, min(len(self.chosen), 2 * masking.IMAGES))
             right = (self._ask()(x).argmax(1) == y).nonzero().squeeze(1)
             self.suspicions[threat.norm] = masking.probe(self._ask(), x[right], y[right], threat, attack.seed or 0)
-        return self.suspicions[threat.norm] + masking.of_stages(stages, len(self.chosen))
+        after = answers(self._ask(), *self._batch(0, EXAMPLES))
+        changed = masking.of_answers(alike(self.answers, after), min(len(self.chosen), EXAMPLES))
+        return self.suspicions[threat.norm] + changed + masking.of_stages(stages, len(self.chosen))
 
     def _ask(self, tally: Tally | None = None) -> Queries:
         ask = Queries(self.model, precision="fp32")
@@ -188,19 +190,7 @@ class _Job:
 
     def _identity(self, attack: Attack | None) -> dict[str, Any]:
         """Two evaluations with the same are one, which may go on where it stopped."""
-        chosen = hashlib.sha256(self.index.numpy().tobytes()).hexdigest()[:16]
-        model, data = self.provenance["model"]["fingerprint"], self.provenance["data"]["digest"]
-        of = {"model": model, "data": data, "chosen": chosen, "robustvit": self.provenance["versions"]["robustvit"]}
-        return {**_describe(attack), **of}
-
-
-def _merged(windows: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The stages of all windows added up."""
-    merged = []
-    for stages in zip(*windows, strict=True):
-        sums = {key: sum(stage[key] for stage in stages) for key in ("entered", "broken", "forward", "backward", "seconds")}
-        merged.append({"name": stages[0]["name"], **sums, "seconds": round(sums["seconds"], 3)})
-    return merged
+        return identity(_describe(attack), self.provenance, self.index)
 
 
 def outcome_names(suite: Suite) -> list[str]:
@@ -216,7 +206,7 @@ def outcome_names(suite: Suite) -> list[str]:
 def _describe(attack: Attack | None) -> dict[str, Any]:
     if attack is None:
         return {"threat": None, "attack": None, "seed": None, "draws": 1}
-    return {"threat": to_data(attack.threat), "attack": to_data(attack), "seed": attack.seed, "draws": draws_of(attack)}
+    return {"threat": to_data(attack.threat), "attack": to_data(attack), "seed": attack.seed, "draws": attack.draws}
 
 
 def versions(device: torch.device) -> dict[str, str]:

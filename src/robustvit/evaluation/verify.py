@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from robustvit.attacks import Queries
 from robustvit.config import from_data
@@ -15,11 +15,11 @@ from robustvit.data import DataSpec, Images
 from robustvit.device import find_device
 from robustvit.errors import UserError
 from robustvit.evaluation import memory
-from robustvit.evaluation.judge import judging, predict, seeded
-from robustvit.evaluation.outcome import Outcome, wilson
-from robustvit.evaluation.parts import Parts, digest, read_plan
-from robustvit.models import fingerprint, load_model
-from robustvit.threat import Threat
+from robustvit.evaluation.claims import Claims, contradictions, of_stages, read_claims
+from robustvit.evaluation.judge import Verdicts, judging, predict, seeded
+from robustvit.evaluation.outcome import Outcome
+from robustvit.evaluation.parts import Parts, digest
+from robustvit.models import Classifier, fingerprint, load_model
 
 
 @dataclass
@@ -43,57 +43,48 @@ class Verification:
 
 
 def verify(
-    path: str | Path, model: str | None = None, data: str | DataSpec | None = None, device: str | None = None
+    path: str | Path,
+    model: str | Path | nn.Module | None = None,
+    data: str | DataSpec | Images | None = None,
+    device: str | None = None,
 ) -> Verification:
     """Re-check an outcome against its model and data, which are found as it recorded them unless given.
 
-    An example counts if it lies inside ball and box and the model gives it another class in full precision. That no other
-    example exists is not provable: an image called robust is checked for being right from the start.
+    An example counts if it lies inside ball and box and the model gives it the recorded class, not the true one, in full
+    precision. That no other example exists is not provable: an image called robust is checked for being right from the start.
     """
     path = Path(path)
-    outcome = Outcome.load(path)
+    claims = read_claims(path)
+    outcome = claims.outcome
     result = Verification(outcome)
-    result.check("summary and per-image results agree", _summary(outcome, json.loads(path.read_text())))
+    result.check("summary, results of each image and plan agree", contradictions(claims, json.loads(path.read_text())))
     where = find_device(device)
-    classifier = load_model(model or _recorded_model(outcome, path)).to(where)
-    wanted, found = outcome.provenance["model"]["fingerprint"], fingerprint(classifier)
-    result.check(f"model {found}", [] if found == wanted else [f"model: fingerprint {found}, the outcome is of {wanted}"])
-    images = _recorded_data(outcome, data).subset(torch.from_numpy(outcome.arrays["index"]))
-    same = digest(images) == outcome.provenance["data"]["digest"]
-    result.check(f"data {images.name}, {len(images)} images", [] if same else ["data: not the images that were judged"])
-    if result.violations:
+    classifier = _model(outcome, path, model).to(where)
+    found = fingerprint(classifier)
+    same = found == claims.fingerprint
+    result.check(f"model {found}", [] if same else [f"model: fingerprint {found}, the outcome is of {claims.fingerprint}"])
+    images = _chosen(_data(outcome, data), outcome.arrays["index"])
+    same = images is not None and digest(images) == claims.digest
+    result.check(f"data, {outcome.n} images", [] if same else ["data: not the images that were judged"])
+    if result.violations or images is None:
         return result  # examples of another model or of other images would prove nothing
-    parts = _evidence(outcome, path)
     with judging(classifier):
-        ask = Queries(classifier, precision="fp32", draws=outcome.provenance["draws"])
+        ask = Queries(classifier, precision="fp32", draws=claims.draws)
         x, y = (tensor.to(where) for tensor in images.batch(slice(2)))
         ask.ledger.size = memory.micro_batch(ask, x, y)
-        for number, (begin, end) in enumerate(parts.windows):
-            _window(result, ask, images, parts, number, begin, end, where)
+        parts = claims.parts
+        windows = [_window(result, claims, ask, images, parts, number, where) for number in range(len(parts.windows))]
+    result.check("stages and their counts", of_stages(claims, windows))
     broken = int((outcome.arrays["broken_by"] >= 0).sum())
     result.checked.append(f"{broken} adversarial examples inside ball and box, each misclassified")
     result.checked.append(f"{outcome.n} predictions for the images themselves")
     return result
 
 
-def _summary(outcome: Outcome, said: dict[str, Any]) -> list[str]:
-    arrays = outcome.arrays
-    y, clean, attacked, broken_by = (arrays[k] for k in ("y", "clean_prediction", "attacked_prediction", "broken_by"))
-    right = (clean == y) & (attacked == y)
-    counted = int(right.sum())
-    facts = {"n": len(y), "correct": counted, "accuracy": float(right.mean()), "interval_95": list(wilson(counted, len(y)))}
-    wrong = [f"{name}: {said.get(name)} said, {value} counted" for name, value in facts.items() if said.get(name) != value]
-    if not np.array_equal(right, outcome.correct):
-        wrong.append("correct: does not follow from labels and predictions")
-    if not np.array_equal(broken_by >= 0, (clean == y) & (attacked != y)):
-        wrong.append("broken_by: does not follow from labels and predictions")
-    return wrong
-
-
 def _window(
-    result: Verification, ask: Queries, images: Images, parts: Parts, number: int, begin: int, end: int, where: torch.device
-) -> None:
-    arrays, threat = result.outcome.arrays, Threat(**result.outcome.provenance["threat"])
+    result: Verification, claims: Claims, ask: Queries, images: Images, parts: Parts, number: int, where: torch.device
+) -> Verdicts:
+    arrays, threat, (begin, end) = claims.outcome.arrays, claims.threat, parts.windows[number]
     x, y = (tensor.to(where) for tensor in images.batch(slice(begin, end)))
     known = parts.load(number, x)
     if known is None:
@@ -117,41 +108,45 @@ def _window(
         of_stage = rows[known.broken_by[rows] == stage]
         with seeded(begin + stage + 1):
             logits = ask(known.examples[of_stage])
-        for i in _rows(logits.argmax(1) == y[of_stage]):
+        predicted, told = logits.argmax(1), known.attacked[of_stage]
+        for i in _rows((predicted != told) | ~logits.isfinite().all(1)):
             others = logits[i].index_fill(0, y[of_stage[i]], -torch.inf).max()
             lead = float(logits[i, y[of_stage[i]]] - others)
-            result.violations.append(
-                f"image {places[of_stage[i]]}: its example is classified correctly, by {lead:.2g} in logits"
-            )
+            right = predicted[i] == y[of_stage[i]]
+            what = f"classified correctly, by {lead:.2g} in logits" if right else f"predicted {predicted[i]}, not {told[i]}"
+            result.violations.append(f"image {places[of_stage[i]]}: its example is {what}")
+    return known.summary(0)
 
 
 def _rows(mask: Tensor) -> list[int]:
     return mask.nonzero().squeeze(1).tolist()
 
 
-def _recorded_model(outcome: Outcome, path: Path) -> str:
+def _model(outcome: Outcome, path: Path, given: str | Path | nn.Module | None) -> Classifier:
+    if isinstance(given, nn.Module):  # as it is: `judging` puts it in eval mode and back
+        return given if isinstance(given, Classifier) else Classifier(given)
     name, run = outcome.provenance["model"]["name"], path.resolve().parent.parent
     # An outcome lies in its run's folder, which may have moved since.
-    return str(run) if not Path(name).exists() and (run / "recipe.yaml").is_file() else str(name)
+    recorded = str(run) if not Path(name).exists() and (run / "recipe.yaml").is_file() else str(name)
+    return load_model(given or recorded)
 
 
-def _recorded_data(outcome: Outcome, data: str | DataSpec | None) -> Images:
+def _data(outcome: Outcome, given: str | DataSpec | Images | None) -> Images:
+    if isinstance(given, Images):
+        return given
     recorded: Any = outcome.provenance["data"]["spec"]
-    if data is None and recorded is None:
+    if given is None and recorded is None:
         raise UserError(
             "--data: missing; the outcome is of images given in Python, so say where they are, as in --data npz:PATH"
         )
-    if data is None:
+    if given is None:
         return from_data(DataSpec, recorded, "data").load("test")
-    given = DataSpec.parse(data) if isinstance(data, str) else data
+    spec = DataSpec.parse(given) if isinstance(given, str) else given
     # Only the place is new: sizes and subsets are the recorded ones.
-    same = recorded is not None and recorded["source"] == given.source
-    return (from_data(DataSpec, {**recorded, "path": given.path}, "data") if same else given).load("test")
+    same = recorded is not None and recorded["source"] == spec.source
+    return (from_data(DataSpec, {**recorded, "path": spec.path}, "data") if same else spec).load("test")
 
 
-def _evidence(outcome: Outcome, path: Path) -> Parts:
-    folder = outcome.provenance["evidence"]
-    if not folder:
-        raise UserError(f"{path}: holds no evidence (it was evaluated with --evidence none, or without an attack)")
-    windows = read_plan(path.parent / folder / "plan.json")["windows"]
-    return Parts(path.parent / folder, [(begin, end) for begin, end in windows])
+def _chosen(images: Images, index: np.ndarray) -> Images | None:
+    """The images that were judged, or None where the set does not reach so far."""
+    return images.subset(torch.from_numpy(index)) if index.max() < len(images) else None

@@ -10,12 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from robustvit.errors import UserError, unknown
-from robustvit.models import zoo as zoo  # registers our models with timm
+from robustvit.models import architectures as architectures  # registers our models with timm
+from robustvit.models.adapt import ADAPTATIONS, Adaptation, adapt
+from robustvit.zoo import PREFIX as ZOO
+from robustvit.zoo import find as zoo_folder
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A timm model by name, with what its constructor takes in `args`, and the normalisation put before it."""
+    """A timm model by name, with what its constructor takes in `args`, and the normalisation put before it.
+
+    `init` is a model whose weights it starts from: whatever `load_model` takes as text. Another resolution or patch size is
+    adapted to by `adaptation` (models/adapt.py), and the classifier starts anew if the class counts differ.
+    """
 
     name: str
     num_classes: int = 10
@@ -23,6 +30,8 @@ class ModelSpec:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     args: dict[str, Any] = field(default_factory=dict)
+    init: str | None = None
+    adaptation: Adaptation = "sum"
 
     def __post_init__(self) -> None:
         if self.num_classes < 2:
@@ -34,6 +43,8 @@ class ModelSpec:
                 raise UserError(f"model.{name}: {values}; accepted: 1 number, or {self.channels}, one a channel")
         if min(self.std) <= 0:
             raise UserError(f"model.std: {self.std}; accepted: numbers above 0")
+        if self.adaptation not in ADAPTATIONS:
+            raise UserError(f"model.adaptation: {self.adaptation!r}; accepted: {', '.join(ADAPTATIONS)}")
 
 
 class Classifier(nn.Module):
@@ -68,7 +79,17 @@ class Classifier(nn.Module):
 
 
 def build(spec: ModelSpec) -> Classifier:
-    """A freshly initialised model."""
+    """A model to train: freshly initialised, or with the weights that `init` names."""
+    model = _initialised(spec)
+    if spec.init is not None:
+        try:
+            adapt(load_model(spec.init).backbone, model.backbone, spec.adaptation)
+        except UserError as error:
+            raise UserError(f"model.init: {spec.init!r} for {spec.name}: {error}") from None
+    return model
+
+
+def _initialised(spec: ModelSpec) -> Classifier:
     if not timm.is_model(spec.name):
         raise unknown("model", spec.name, timm.list_models())
     try:
@@ -79,7 +100,7 @@ def build(spec: ModelSpec) -> Classifier:
 
 
 def load_model(model: str | Path | nn.Module, checkpoint: str = "best") -> Classifier:
-    """A ready model in eval mode from a run folder, a checkpoint file, a timm name (with its published weights) or a module.
+    """A ready model in eval mode: a run folder, a checkpoint file, `zoo:NAME`, a timm name (published weights) or a module.
 
     A module from Python must take images in [0, 1]; wrap it in `Classifier(module, mean=…, std=…)` if it does not.
     """
@@ -88,12 +109,12 @@ def load_model(model: str | Path | nn.Module, checkpoint: str = "best") -> Class
 
     if isinstance(model, nn.Module):
         return (model if isinstance(model, Classifier) else Classifier(model)).eval()
-    path = Path(model)
+    path = zoo_folder(str(model)) if str(model).startswith(ZOO) else Path(model)
     if (path / "recipe.yaml").is_file():
         path = path / "checkpoints" / f"{checkpoint}.safetensors"
     if path.is_file() or path.suffix == ".safetensors":
         spec, weights = load_weights(path)
-        loaded = build(spec)
+        loaded = _initialised(spec)  # whatever it started from need not be there any more
         wanted, given = ({name: tuple(w.shape) for name, w in d.items()} for d in (loaded.state_dict(), weights))
         wrong = [name for name in wanted | given if wanted.get(name) != given.get(name)]
         if wrong:

@@ -9,6 +9,7 @@ from typing import Self
 from torch import Tensor
 
 from robustvit.attacks import Model
+from robustvit.attacks.losses import hard_labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,4 +35,4 @@ class Objective:
 
 
 def accuracy(logits: Tensor, y: Tensor) -> Tensor:
-    return (logits.detach().argmax(1) == y).float().mean()
+    return (logits.detach().argmax(1) == hard_labels(y)).float().mean()

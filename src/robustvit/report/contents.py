@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robustvit.errors import UserError
+from robustvit.analysis import ANALYSES, Finding
+from robustvit.analysis.finding import FOLDER
+from robustvit.errors import UserError, unknown
 from robustvit.evaluation.outcome import Outcome
 
 
@@ -16,6 +18,7 @@ class RunContents:
     recipe: str | None
     metrics: list[dict[str, Any]]
     outcomes: list[Outcome]  # clean first, then by eps
+    findings: list[Finding]  # in the order of ANALYSES
 
     @property
     def clean(self) -> Outcome | None:
@@ -34,14 +37,19 @@ class RunContents:
 def read_run(folder: Path) -> RunContents:
     recipe, metrics = folder / "recipe.yaml", folder / "metrics.jsonl"
     outcomes = [Outcome.load(path) for path in (folder / "outcomes").glob("*.json")]
-    if not outcomes and not recipe.exists():
-        raise UserError(f"run {str(folder)!r}: holds neither recipe.yaml nor outcomes/; accepted: folders of train or evaluate")
+    findings = _findings(folder / FOLDER)
+    if not outcomes and not findings and not recipe.exists():
+        raise UserError(
+            f"run {str(folder)!r}: holds neither recipe.yaml nor outcomes/ nor {FOLDER}/; "
+            "accepted: folders of train, evaluate or analyze"
+        )
     _of_one_model(folder, outcomes)
     return RunContents(
         folder.resolve().name,
         recipe.read_text() if recipe.exists() else None,
-        _records(metrics) if metrics.exists() else [],
+        read_log(metrics) if metrics.exists() else [],
         sorted(outcomes, key=lambda o: (o.provenance["attack"] is not None, o.eps, o.name)),
+        findings,
     )
 
 
@@ -56,7 +64,18 @@ def _of_one_model(folder: Path, outcomes: list[Outcome]) -> None:
             )
 
 
-def _records(path: Path) -> list[dict[str, Any]]:
+def _findings(folder: Path) -> list[Finding]:
+    findings = {}
+    for path in folder.glob("*.json"):
+        finding = Finding.load(path)
+        if finding.name not in ANALYSES:
+            raise unknown(f"{path}: analysis", finding.name, ANALYSES)
+        findings[finding.name] = finding
+    return [findings[name] for name in ANALYSES if name in findings]
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl."""
     records = []
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         try:

@@ -6,7 +6,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from robustvit.errors import UserError
 from robustvit.report.contents import RunContents, main_threat, read_run
-from robustvit.report.figures import COLOURS, accuracy_against_eps, examples, training_curves
+from robustvit.report.drawing import COLOURS
+from robustvit.report.figures import accuracy_against_eps, examples, training_curves
+from robustvit.report.sections import sections
 
 
 def write_report(runs: list[str | Path] | list[Path], out: str | Path) -> Path:
@@ -28,6 +30,7 @@ def write_report(runs: list[str | Path] | list[Path], out: str | Path) -> Path:
         sweep=accuracy_against_eps(contents, threat[0]) if threat else None,
         examples=examples,
         curves=[curve for curve in curves if curve],
+        sections=sections,
         columns=_columns(contents),
     )
     path = Path(out)

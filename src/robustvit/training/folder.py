@@ -30,6 +30,10 @@ class RunFolder:
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 
+    @property
+    def tracking(self) -> Path:
+        return self.path / "tracking.json"
+
     def log(self, record: dict[str, Any]) -> None:
         try:
             with open(self.metrics, "a") as file:
@@ -39,6 +43,10 @@ class RunFolder:
                 f"{self.metrics}: could not be written ({error.strerror}); the last checkpoint is untouched. "
                 "Make room and run the same command again to go on"
             ) from error
+
+    def records(self) -> list[dict[str, Any]]:
+        """What has been logged so far."""
+        return [json.loads(line) for line in self.metrics.read_text().splitlines()] if self.metrics.exists() else []
 
     def keep_log_lines(self, count: int) -> None:
         """Forget what was logged after the checkpoint that a run goes on from: it will be logged again."""
@@ -68,13 +76,14 @@ def open_run(path: Path, recipe: Recipe) -> RunFolder:
 
 
 def _first_difference(held: Recipe, wanted: Recipe) -> str:
-    old, new = _flat(to_data(held, identity=True)), _flat(to_data(wanted, identity=True))
+    old, new = flat(to_data(held, identity=True)), flat(to_data(wanted, identity=True))
     key = next(key for key in [*old, *new] if old.get(key) != new.get(key))
     return f"{key}: {old.get(key)} there, {new.get(key)} here"
 
 
-def _flat(data: Any, path: str = "") -> dict[str, Any]:
+def flat(data: Any, path: str = "") -> dict[str, Any]:
+    """Plain data as one level of dotted paths."""
     items = enumerate(data) if isinstance(data, list) else data.items() if isinstance(data, dict) else None
     if items is None:
         return {path: data}
-    return {k: v for key, item in items for k, v in _flat(item, f"{path}.{key}" if path else str(key)).items()}
+    return {k: v for key, item in items for k, v in flat(item, f"{path}.{key}" if path else str(key)).items()}

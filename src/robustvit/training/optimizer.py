@@ -9,11 +9,16 @@ from robustvit.models import Classifier
 
 
 def make_optimizer(optim: Optim, model: Classifier) -> torch.optim.Optimizer:
-    """timm's optimiser of that name; weights of one dimension are not decayed."""
+    """timm's optimiser of that name over what is trainable.
+
+    Weights of one dimension are not decayed, nor are those that the architecture exempts, such as positions and class tokens.
+    """
     if optim.type not in list_optimizers():
         raise unknown("optim.type", optim.type, list_optimizers())
+    rates = {"lr": optim.lr, "weight_decay": optim.weight_decay, "layer_decay": optim.layer_decay}
     try:
-        return create_optimizer_v2(model, optim.type, lr=optim.lr, weight_decay=optim.weight_decay, **optim.args)
+        # The backbone, not the classifier round it: only the former tells timm its layers and its exemptions.
+        return create_optimizer_v2(model.backbone, optim.type, **rates, **optim.args)
     except (TypeError, ValueError, AssertionError) as error:
         raise UserError(f"optim: {optim.type} does not accept lr={optim.lr}, args={optim.args}: {error}") from None
 

@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
+from fnmatch import fnmatchcase
 
 from torch import nn
 
-from robustvit.errors import UserError
-from robustvit.objectives import Objective
+from robustvit.errors import UserError, unknown
+from robustvit.objectives import AWP, Objective
+from robustvit.objectives.awp import perturbable
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +80,19 @@ SCHEDULES: dict[str, type[Schedule]] = {"constant": Constant, "linear": Linear, 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of training: an objective, for so long, on these parameters, against a scheduled share of eps."""
+    """A stretch of training: an objective, for so long, on these parameters, against a scheduled share of eps and
+    on images augmented at a scheduled share of the strength.
+
+    `trainable` names parts of the model, separated by commas: a part is one or more whole components of a parameter's dotted
+    name, with wildcards, as in `head` or `blocks.1?, norm, head`. All else is frozen.
+    """
 
     objective: Objective
     epochs: int
     trainable: str = "*"
     eps: Schedule = field(default_factory=Constant)
+    augment: Schedule = field(default_factory=Constant)
+    awp: AWP | None = None
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -94,10 +102,44 @@ class Phase:
         """The objective as it stands now."""
         return self.objective.scaled(self.eps(progress))
 
+    def weight_gamma(self, progress: Progress) -> float:
+        """How far weights are moved adversarially now, as a share of their norm."""
+        return self.awp.gamma if self.awp and progress.epoch >= self.awp.start_epoch else 0.0
+
     def select_parameters(self, model: nn.Module) -> None:
-        """Make the parameters whose name matches `trainable` trainable, and the others not."""
+        """Make the parameters that `trainable` names trainable, and the others not."""
         names = [name for name, _ in model.named_parameters()]
-        if not any(fnmatch(name, self.trainable) for name in names):
-            raise UserError(f"phase.trainable: {self.trainable!r} matches no parameter; they are named like {names[0]!r}")
+        chosen: set[str] = set()
+        for pattern in self.trainable.split(","):
+            matching = {name for name in names if _is_part(pattern.strip(), name)}
+            if not matching:
+                raise unknown("part in phase.trainable", pattern.strip(), {_first_part(name) for name in names})
+            chosen |= matching
         for name, parameter in model.named_parameters():
-            parameter.requires_grad_(fnmatch(name, self.trainable))
+            parameter.requires_grad_(name in chosen)
+        if self.awp and not perturbable(model):
+            raise UserError(
+                f"phase.awp: {self.trainable!r} trains no weight of more than one dimension, so there is none to perturb"
+            )
+
+
+def train_mode(model: nn.Module) -> None:
+    """Train mode for what is trained; a part whose parameters are all frozen stays in eval mode.
+
+    A frozen part so remains the function that it is when judged: its running statistics stand still and nothing drops out.
+    """
+    parameters = list(model.parameters())
+    if parameters and not any(p.requires_grad for p in parameters):
+        model.eval()
+        return
+    model.training = True
+    for child in model.children():
+        train_mode(child)
+
+
+def _first_part(name: str) -> str:
+    return name.removeprefix("backbone.").split(".")[0]
+
+
+def _is_part(pattern: str, name: str) -> bool:
+    return fnmatchcase(f".{name}.", f"*.{pattern}.*")

@@ -1,0 +1,104 @@
+"""The zoo: what an entry's card says is what its files and its model say."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from robustvit import config, zoo
+from robustvit.attacks import PGD
+from robustvit.data import DataSpec
+from robustvit.errors import UserError
+from robustvit.evaluation import Outcome, evaluate
+from robustvit.models import fingerprint, load_model
+from robustvit.threat import Threat
+from robustvit.zoo.publish import publish
+
+ENTRIES = {entry.name: entry for entry in zoo.entries()}
+LARGEST, ALL_TOGETHER = 6 * 10**6, 40 * 10**6  # bytes
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+class TestEveryEntry:
+    def test_its_card_is_of_its_model(self, name: str) -> None:
+        model, card = load_model(f"zoo:{name}"), ENTRIES[name].card
+        assert fingerprint(model) == card["fingerprint"]
+        assert sum(p.numel() for p in model.parameters()) == card["parameters"]
+
+    def test_its_card_is_of_its_recipe(self, name: str) -> None:
+        recipe = config.load(ENTRIES[name].folder / "recipe.yaml")
+        assert (recipe.name, recipe.hash()) == (name, ENTRIES[name].card["recipe_hash"])
+        assert recipe.data.path is None
+
+    def test_its_card_sums_up_its_outcomes(self, name: str) -> None:
+        entry = ENTRIES[name]
+        outcomes = {o.name: o for o in map(Outcome.load, (entry.folder / "outcomes").glob("*.json"))}
+        assert outcomes.keys() == entry.card["outcomes"].keys()
+        assert any("autoattack" in outcome for outcome in outcomes)
+        for outcome in outcomes.values():
+            said = entry.card["outcomes"][outcome.name]
+            assert {key: said[key] for key in outcome.summary} == outcome.summary
+            assert outcome.provenance["model"]["fingerprint"] == entry.card["fingerprint"]
+            assert bool(said["evidence_sha256"]) == (outcome.provenance["attack"] is not None)
+
+    def test_no_file_of_it_names_a_place(self, name: str) -> None:
+        for path in ENTRIES[name].folder.rglob("*.json"):
+            spec = json.loads(path.read_text()).get("data")
+            assert not isinstance(spec, dict) or not (spec["spec"] or {}).get("path")
+
+    def test_its_weights_are_small(self, name: str) -> None:
+        assert (ENTRIES[name].folder / "checkpoints" / "best.safetensors").stat().st_size <= LARGEST
+
+
+def test_all_weights_together_are_small() -> None:
+    weights = [entry.folder / "checkpoints" / "best.safetensors" for entry in ENTRIES.values()]
+    assert sum(path.stat().st_size for path in weights) <= ALL_TOGETHER
+
+
+def test_the_tiny_entrys_numbers_are_made_again() -> None:
+    """As `robustvit evaluate` would; AutoAttack takes too long here."""
+    published = ENTRIES["digits-robust"].card["outcomes"]
+    suite = [None, PGD(Threat("linf", 0.12), steps=50, seed=0)]
+    for outcome in evaluate("zoo:digits-robust", "digits", suite, device="cpu"):
+        assert abs(outcome.summary["correct"] - published[outcome.name]["correct"]) <= 1
+
+
+def test_an_unknown_name_says_what_there_is_and_where_more_is() -> None:
+    with pytest.raises(UserError, match=r"did you mean 'digits-robust'.*ROBUSTVIT_ZOO"):
+        load_model("zoo:digits-robsut")
+
+
+def test_another_place_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = ENTRIES["digits-robust"].folder
+    (tmp_path / "digits-robust").symlink_to(entry, target_is_directory=True)
+    monkeypatch.setenv(zoo.PLACE, str(tmp_path))
+    assert zoo.find("zoo:digits-robust").parent == tmp_path
+    monkeypatch.setenv(zoo.PLACE, str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match="nowhere"):
+        zoo.find("zoo:digits-robust")
+
+
+def test_a_published_run_is_judged_as_it_is_stored(trained_run: Path, tmp_path: Path) -> None:
+    with torch.random.fork_rng(devices=[]):
+        folder = publish(trained_run, tmp_path, "digits", [None, PGD(Threat("linf", 0.05), steps=2, seed=0)], 20, "cpu")
+    halved, whole = (load_model(path).state_dict() for path in (folder, trained_run))
+    for name, weight in whole.items():
+        assert torch.equal(halved[name], weight.half().float() if weight.is_floating_point() else weight)
+    card = json.loads((folder / "card.json").read_text())
+    assert card["fingerprint"] == fingerprint(load_model(folder))
+    assert {o["n"] for o in card["outcomes"].values()} == {20}
+    assert config.load(folder / "recipe.yaml").hash() == config.load(trained_run / "recipe.yaml").hash() == card["recipe_hash"]
+    assert DataSpec("digits") == config.load(folder / "recipe.yaml").data
+
+
+def test_the_command_line_knows_the_zoo(run: Callable[[str], Any]) -> None:
+    listed = run("list zoo")
+    assert (listed.status, listed.err) == (0, "")
+    assert "digits-robust  vit_nano, 0.15M parameters, on digits: clean 96" in listed.out
+    ended = run("evaluate zoo:digits-robust --images 10 --steps 2 --device cpu --no-checks")
+    assert (ended.status, ended.err) == (0, "")
+    assert "pgd-2 linf 0.12" in ended.out
+    assert Path("runs/digits-robust/outcomes/clean.json").is_file()
