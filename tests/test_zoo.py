@@ -15,6 +15,7 @@ from robustvit.errors import UserError
 from robustvit.evaluation import Outcome, evaluate
 from robustvit.models import fingerprint, load_model
 from robustvit.threat import Threat
+from robustvit.zoo.evidence import compared
 from robustvit.zoo.publish import publish
 
 ENTRIES = {entry.name: entry for entry in zoo.entries()}
@@ -43,6 +44,8 @@ class TestEveryEntry:
             assert {key: said[key] for key in outcome.summary} == outcome.summary
             assert outcome.provenance["model"]["fingerprint"] == entry.card["fingerprint"]
             assert bool(said["evidence_sha256"]) == (outcome.provenance["attack"] is not None)
+            if outcome.provenance["data"]["spec"]:
+                config.from_data(DataSpec, outcome.provenance["data"]["spec"], "data")  # by which it is found again
 
     def test_no_file_of_it_names_a_place(self, name: str) -> None:
         for path in ENTRIES[name].folder.rglob("*.json"):
@@ -92,6 +95,39 @@ def test_a_published_run_is_judged_as_it_is_stored(trained_run: Path, tmp_path: 
     assert {o["n"] for o in card["outcomes"].values()} == {20}
     assert config.load(folder / "recipe.yaml").hash() == config.load(trained_run / "recipe.yaml").hash() == card["recipe_hash"]
     assert DataSpec("digits") == config.load(folder / "recipe.yaml").data
+
+
+def test_an_evaluation_says_whether_it_makes_the_cards_examples_again(
+    trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = [None, PGD(Threat("linf", 0.1), steps=5, seed=0)]
+    with torch.random.fork_rng(devices=[]):
+        folder = publish(trained_run, tmp_path / "zoo", "digits", suite, 30, "cpu")
+        monkeypatch.setenv(zoo.PLACE, str(tmp_path / "zoo"))
+        name = f"zoo:{folder.name}"
+        outcomes = evaluate(name, "digits", suite, tmp_path / "again", images=30, device="cpu")
+    clean, attacked = compared(name, outcomes, tmp_path / "again" / "outcomes")
+    assert clean.endswith("the same number")
+    assert "the same number and the same examples, sha256" in attacked
+    card = json.loads((folder / "card.json").read_text())
+    card["outcomes"]["clean"]["correct"] -= 1
+    card["outcomes"]["pgd-5 linf 0.1"]["evidence_sha256"] = "0" * 64
+    (folder / "card.json").write_text(json.dumps(card))
+    clean, attacked = compared(name, outcomes, tmp_path / "again" / "outcomes")
+    assert "of 30, here" in clean
+    assert "by other examples" in attacked
+    assert list(compared("elsewhere", outcomes, tmp_path / "again" / "outcomes")) == []
+
+
+def test_an_entry_stays_until_the_new_one_is_whole(trained_run: Path, tmp_path: Path) -> None:
+    with torch.random.fork_rng(devices=[]):
+        folder = publish(trained_run, tmp_path, "digits", [None], 20, "cpu")
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        with pytest.raises(UserError, match="nowhere"):
+            publish(trained_run, tmp_path, "npz:nowhere.npz", [None], 20, "cpu")
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    with pytest.raises(UserError, match=r"holds no recipe\.yaml"):
+        publish(tmp_path / "nothing", tmp_path, "digits", [None])
 
 
 def test_the_command_line_knows_the_zoo(run: Callable[[str], Any]) -> None:

@@ -102,6 +102,7 @@ def evaluate(
     from robustvit.evaluation import build_suite
     from robustvit.evaluation import evaluate as run_evaluation
     from robustvit.evaluation.defaults import defaults_of
+    from robustvit.zoo.evidence import compared
 
     if evidence not in ("all", "none"):
         raise UserError(f"--evidence: {evidence!r}; accepted: all, none")
@@ -127,6 +128,8 @@ def evaluate(
         print(outcome)
     for warning in {str(w): w for outcome in outcomes for w in outcome.provenance["warnings"]}.values():
         print(f"warning, {warning['name']}: {warning['message']}\n  next: {warning['advice']}")
+    for line in compared(model, outcomes, folder / "outcomes"):
+        print(line)
     print(f"outcomes: {folder / 'outcomes'}")
 
 
@@ -177,6 +180,39 @@ def analyze(
 
 
 @app.command()
+def reproduce(
+    artefact: Annotated[str, typer.Argument(help="PAPER/ARTEFACT, or several as in 'light-recipe/table-*'.")] = "*",
+    scale: Annotated[str, typer.Option("--scale", help="tiny (a CPU, minutes), small (a GPU) or paper.")] = "tiny",
+    places: Annotated[
+        list[str] | None, typer.Option("--data", "--given", help="NAME=PATH of a set or of others' weights; repeatable.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", help="Trainings of each model; by default the scale's.")] = None,
+    show: Annotated[bool, typer.Option("--list", help="List the artefacts.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and what it costs.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Make one page of all results there are.")] = False,
+    cache: Annotated[Path | None, typer.Option("--cache", help="Where trained models are kept; runs/grid.")] = None,
+    out: Out = None,
+    device: Device = None,
+) -> None:
+    """Make a paper's table or figure again, and see the paper's numbers beside yours."""
+    from robustvit.papers import run as papers
+
+    if show:
+        print("\n".join(papers.listing()))
+        return
+    if page and artefact == "*":
+        print(f"page: {papers.page(out, scale)}")
+        return
+    grid = papers.make_grid(scale, places or [], cache, device)
+    if dry_run or scale == "paper":
+        print("\n".join(papers.plan(artefact, grid, seeds)), flush=True)
+    if not dry_run:
+        for result in papers.run(artefact, grid, out, seeds):
+            print(result, end="\n\n", flush=True)
+        print(f"page: {papers.page(out, scale)}")
+
+
+@app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs or evaluations.")],
     out: Annotated[Path | None, typer.Option("--out", help="The page; by default report.html in the first run.")] = None,
@@ -189,7 +225,7 @@ def report(
 
 @app.command("list")
 def list_names(
-    what: Annotated[str, typer.Argument(metavar="recipes|models|attacks|data|analyses|zoo", help="Which names.")],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="recipes, models, attacks, data, …; an unknown name lists all.")],
     pattern: Annotated[str, typer.Argument(help="Only names that match, as in 'xcit*'.")] = "*",
 ) -> None:
     """List what there is by name."""

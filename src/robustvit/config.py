@@ -60,7 +60,7 @@ class Recipe:
     """Everything that decides a run's result.
 
     `batch_size` is over all processes and micro-batches. `select` is the attack whose held-out accuracy chooses the best
-    checkpoint; without one, clean accuracy does.
+    checkpoint; without one, clean accuracy does. `keep_every` so many epochs the weights are kept as they are then.
     """
 
     name: str = field(metadata={"identity": False})
@@ -75,12 +75,15 @@ class Recipe:
     precision: Literal["fp32", "bf16"] = "fp32"
     select: Attack | None = None
     select_every: int = 1
+    keep_every: int | None = field(default=None, metadata={"identity": False})
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "accumulate", "select_every"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name}: {getattr(self, name)}; accepted: 1 or more")
+        if self.keep_every is not None and self.keep_every < 1:
+            raise UserError(f"keep_every: {self.keep_every}; accepted: null, or 1 or more")
         if not 0 <= self.seed < 2**31:
             raise UserError(f"seed: {self.seed}; accepted: 0 to {2**31 - 1}")
         if not self.phases:

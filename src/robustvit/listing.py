@@ -54,6 +54,18 @@ def augmentations(pattern: str) -> Iterable[str]:
     return _described(AUGMENTATIONS, pattern)
 
 
+def objectives(pattern: str) -> Iterable[str]:
+    from robustvit.objectives import OBJECTIVES
+
+    return _described(OBJECTIVES, pattern)
+
+
+def schedules(pattern: str) -> Iterable[str]:
+    from robustvit.training.schedule import SCHEDULES
+
+    return _described(SCHEDULES, pattern)
+
+
 def analyses(pattern: str) -> Iterable[str]:
     from robustvit.analysis import ANALYSES
 
@@ -74,6 +86,8 @@ LISTS: dict[str, Callable[[str], Iterable[str]]] = {
     "attacks": attacks,
     "data": data,
     "augmentations": augmentations,
+    "objectives": objectives,
+    "schedules": schedules,
     "analyses": analyses,
     "zoo": zoo,
 }

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import pickle
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -50,8 +51,9 @@ def write_files(folder: Path, classes: tuple[str, ...], held: str = "test") -> s
     return str(folder)
 
 
-def write_caltech(folder: Path) -> str:
-    """Two classes of 40 images, and the clutter."""
+def write_caltech(folder: Path, patch: pytest.MonkeyPatch) -> str:
+    """Two classes of 40 images, and the clutter; the source is told that there are no more."""
+    patch.setattr(sys.modules["robustvit.data.sources.caltech101"], "CLASSES", 2)
     rng = np.random.default_rng(0)
     for name in ("ant", "bass", "BACKGROUND_Google"):
         for number in range(40):
@@ -107,7 +109,7 @@ TABLE: dict[str, Callable[[Path, pytest.MonkeyPatch], DataSpec]] = {
     "folder": lambda folder, patch: DataSpec("folder", write_files(folder, ("cat", "dog", "fox")), size=16),
     "imagenet": lambda folder, patch: DataSpec("imagenet", write_files(folder, WNIDS, "val"), size=16, resize=18),
     "flowers102": lambda folder, patch: DataSpec("flowers102", write_flowers(folder, patch), size=8),
-    "caltech101": lambda folder, patch: DataSpec("caltech101", write_caltech(folder), size=8, resize=9),
+    "caltech101": lambda folder, patch: DataSpec("caltech101", write_caltech(folder, patch), size=8, resize=9),
     "torchvision": lambda folder, patch: DataSpec("torchvision:FakeData", args=FAKE),
     "timm": lambda folder, patch: DataSpec("timm:wds/set", write_shards(folder), size=8),
 }

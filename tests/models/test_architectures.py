@@ -18,23 +18,12 @@ from robustvit.models.architectures.wide_resnet import wide_resnet
 from robustvit.models.architectures.xcit import small_patch_xcit
 
 MINI = ["vit_mini", "resnet_mini", "xcit_mini"]
-# One of each family and kind of first layer; the others are the same but larger, or for another patch size.
-QUICK = {
-    *["vit_nano", *MINI, "vit_tiny_patch2_32", "vit_base_patch2_32", "deit_small_patch4_32", "cait_s12_patch4_32"],
-    *["xcit_nano_12_p2_32", "xcit_nano_12_p4_32", "xcit_nano_12_p8_32", "xcit_medium_12_p16_224", "cait_s12_224"],
-    *["convnext_tiny_patch1_32", "convnext_tiny_patch2_32", "swin_tiny_patch2_window4_32", "poolformer_s12_stride1_32"],
-    *["poolformer_m12", "resnet18_32", "resnet50_gelu", "resnet50_gelu_32", "wrn_28_10", "wrn_70_16_swish"],
-}
 
 
 def side(name: str) -> int:
     if name == "vit_nano":
         return 8
     return 32 if name.endswith("_32") or name in MINI else 224
-
-
-def rows() -> list:
-    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in OWN]
 
 
 def seeded(shape: tuple[int, ...], seed: int = 0) -> Tensor:
@@ -53,11 +42,7 @@ def scrambled(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-def test_the_quick_rows_are_rows() -> None:
-    assert set(OWN) >= QUICK
-
-
-@pytest.mark.parametrize("name", rows())
+@pytest.mark.parametrize("name", OWN)
 def test_images_of_the_size_in_the_name_become_logits(name: str) -> None:
     size = side(name)
     with torch.device("meta"), torch.no_grad():

@@ -105,8 +105,29 @@ def test_a_folder_that_is_no_run_and_a_run_without_checkpoint_are_errors(tmp_pat
 
 
 def test_a_model_without_published_weights_says_so() -> None:
-    with pytest.raises(UserError, match="'vit_nano': its published weights could not be loaded"):
+    with pytest.raises(UserError, match=r"'vit_nano': one of the project's own, .*accepted: a run, zoo:NAME"):
         load_model("vit_nano")
+
+
+def test_a_run_that_is_yet_to_be_trained_says_how() -> None:
+    with pytest.raises(UserError, match="train it first: robustvit train imagenet-light-eps8 --out runs/imagenet-light-eps8"):
+        load_model("runs/imagenet-light-eps8")
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "seen"),
+    [
+        ("deit_tiny_patch16_224", {}, ((3, 224, 224), 0.9)),
+        ("deit_tiny_patch16_224", {"img_size": 64}, ((3, 64, 64), 1.0)),
+        ("levit_128s", {}, ((3, 224, 224), 0.9)),
+        ("resnet18", {}, (None, 0.95)),
+        ("vit_mini", {}, ((3, 32, 32), 1.0)),
+    ],
+)
+def test_the_size_and_crop_that_timm_publishes_travel_with_a_model_that_is_trained(name: str, args: dict, seen: tuple) -> None:
+    with torch.device("meta"):
+        model = build(ModelSpec(name, args=args))
+    assert (model.input_size, model.crop) == seen
 
 
 def test_the_fingerprint_changes_with_one_weight_a_buffer_and_the_mean(tiny_vit: Classifier) -> None:

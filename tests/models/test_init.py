@@ -10,7 +10,7 @@ from torch import Tensor
 
 from robustvit.config import Recipe, from_data, override, to_data
 from robustvit.errors import UserError
-from robustvit.models import ModelSpec, build, fingerprint, load_model
+from robustvit.models import ModelSpec, build, fingerprint, load_model, resolved
 from robustvit.models.adapt import sum_of_blocks
 from robustvit.training.checkpoint import save_weights
 from robustvit.training.loop import fit
@@ -42,6 +42,15 @@ def test_a_checkpoint_will_do(published: Path) -> None:
 def test_the_normalisation_stays_that_of_the_new_model(published: Path) -> None:
     model = build(replace(SPEC, init=str(published), mean=(0.25,), std=(0.5,)))
     assert (model.mean.item(), model.std.item()) == (0.25, 0.5)
+
+
+def test_without_a_normalisation_of_its_own_it_takes_the_one_of_its_start(tmp_path: Path) -> None:
+    spec = replace(SPEC, mean=(0.25,), std=(0.5,))
+    first = tmp_path / "first.safetensors"
+    save_weights(first, spec, build(spec).state_dict(), {})
+    model = build(replace(SPEC, init=str(first)))
+    assert (model.mean.item(), model.std.item()) == (0.25, 0.5)
+    assert resolved(replace(SPEC, init=str(first)), model) == replace(spec, init=str(first))
 
 
 def test_another_patch_size_is_adapted_to_in_the_way_asked_for(published: Path) -> None:
@@ -87,7 +96,7 @@ def test_where_a_model_starts_is_part_of_what_a_recipe_is(small: Recipe, publish
     ("change", "message"),
     [
         ({"init": "nowhere_at_all"}, "model.init: 'nowhere_at_all' for vit_nano: unknown model"),
-        ({"init": "vit_mini"}, "model.init: 'vit_mini' for vit_nano: .*published weights could not be loaded"),
+        ({"init": "vit_mini"}, "model.init: 'vit_mini' for vit_nano: .*without published weights"),
         (
             {"init": "PUBLISHED", "args": {"depth": 2}},
             "model.init: .*published' for vit_nano: 12 of its tensors cannot be adapted",

@@ -30,18 +30,24 @@ MODELS: dict[str, Callable[[], nn.Module]] = {family: make for family, (make, _)
     "resnetv2": named("resnetv2_50", layers=(2, 1, 1, 1), channels=(16, 32, 32, 64), stem_chs=8),
     "convnext": named("convnext_atto", depths=(2, 1, 1, 1), dims=(8, 16, 16, 32)),
     "poolformer": poolformer,
+    "parallel": named("vit_small_patch16_18x2_224", img_size=32, patch_size=8, embed_dim=16, depth=2, num_heads=2),
+    "regnet": named("regnetx_002"),
+    "resnet_sk": named("skresnet18", channels=(32, 32, 64, 64)),
+    "maxvit": named("maxvit_tiny_rw_224", img_size=32, embed_dim=(32, 32, 32, 64), depths=(1, 1, 1, 1), stem_width=8),
 }
 TWO = ["blocks.0", "blocks.1"]
 DEEPER = ["stages.1.blocks.0", "stages.2.blocks.0", "stages.3.blocks.0"]
 BLOCKS: dict[str, list[str]] = {
-    **dict.fromkeys(("vit", "deit", "deit_distilled", "deit3", "beit", "eva", "siglip", "differential"), TWO),
+    **dict.fromkeys(("vit", "deit", "deit_distilled", "deit3", "beit", "eva", "siglip", "differential", "parallel"), TWO),
     "cait": [*TWO, "blocks_token_only.0", "blocks_token_only.1"],
     "xcit": [*TWO, "cls_attn_blocks.0", "cls_attn_blocks.1"],
     **{family: [f"layers.{stage}.{block}" for stage in (0, 1) for block in TWO] for family in ("swin", "swinv2")},
     "levit": [f"stages.{stage}.blocks.0" for stage in range(3)],
     "caformer": [f"stages.{stage}.blocks.0" for stage in range(4)],
     **{family: ["stages.0.blocks.0", "stages.0.blocks.1", *DEEPER] for family in ("resnetv2", "convnext", "poolformer")},
-    "resnet": [f"layer{stage}.{i}" for stage in (1, 2, 3, 4) for i in (0, 1)],
+    **{family: [f"layer{stage}.{i}" for stage in (1, 2, 3, 4) for i in (0, 1)] for family in ("resnet", "resnet_sk")},
+    "regnet": [f"s{stage}.b{i}" for stage, depth in ((1, 1), (2, 1), (3, 4), (4, 7)) for i in range(1, depth + 1)],
+    "maxvit": [f"stages.{stage}.blocks.0" for stage in range(4)],
     **{family: ["layer1.0", "layer1.1", "layer2.0", "layer3.0", "layer4.0"] for family in ("resnet_gelu", "resnet_se")},
 }
 
@@ -55,6 +61,8 @@ SKIPS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "BasicBlock": lambda block, x: block.act2(shortcut(block, x)),
     "Bottleneck": lambda block, x: block.act3(shortcut(block, x)),
     "PreActBottleneck": lambda block, x: x if block.downsample is None else block.downsample(block.norm1(x)),
+    "SelectiveKernelBasic": lambda block, x: block.act(shortcut(block, x)),
+    "MaxxVitBlock": lambda block, x: block.conv.shortcut(x),
     "MetaFormerBlock": lambda block, x: block.res_scale2(block.res_scale1(x)),
     "ClassAttentionBlock": lambda block, x: torch.cat([block.norm2(x[:, :1]), x[:, 1:]], dim=1),
 }
@@ -284,3 +292,16 @@ def test_checkpointed_blocks_are_refused() -> None:
     for operate in (block_outputs(model), lesion(model, 0)):
         with pytest.raises(UserError, match=r"model vit_tiny_patch16_224: grad_checkpointing"), operate:
             pass
+
+
+def test_a_model_of_which_blocks_are_the_lesser_part_is_refused() -> None:
+    """HRNet's first stage looks like a ResNet's; a lesion of all blocks that are found would leave the most in place."""
+    with pytest.raises(UserError, match=r"hrnet_w18_small: most of it is outside of layer1\.0"):
+        blocks(timm.create_model("hrnet_w18_small", num_classes=5))
+
+
+def test_of_several_things_that_a_block_puts_out_the_tensor_counts() -> None:
+    model = timm.create_model("mvitv2_tiny", img_size=64, num_classes=5).eval()
+    with block_outputs(model) as outputs, torch.no_grad():
+        model(torch.rand(2, 3, 64, 64))
+    assert [output.dim() for output in outputs.values()] == [3] * len(outputs)

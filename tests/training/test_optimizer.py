@@ -39,6 +39,19 @@ def test_each_layer_learns_at_its_power_of_the_rate(tiny_vit: Classifier):
         assert rate == pytest.approx(0.08 * 0.5 ** (depth - int(layer))), name
 
 
+@pytest.mark.parametrize("name", ["poolformer_s12_stride2_32", "vit_tiny_patch4_32", "resnet_mini", "xcit_mini"])
+def test_layer_decay_tells_layers_of_our_own_models_apart(name: str):
+    with torch.device("meta"):
+        optimizer = make_optimizer(Optim(layer_decay=0.5), build(ModelSpec(name)))
+    assert len({group["lr_scale"] for group in optimizer.param_groups}) > 3
+
+
+def test_layer_decay_that_would_do_nothing_is_refused():
+    flat = Classifier(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), 10)
+    with pytest.raises(UserError, match=r"optim\.layer_decay: 0\.5; .*does not tell its layers"):
+        make_optimizer(Optim(layer_decay=0.5), flat)
+
+
 def test_without_layer_decay_all_learn_at_the_rate(tiny_vit: Classifier):
     optimizer = make_optimizer(Optim(), tiny_vit)
     set_lr(optimizer, 0.08)

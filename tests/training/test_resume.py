@@ -9,13 +9,18 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch.nn.functional import interpolate
 
 from robustvit import config
 from robustvit.attacks import PGD
 from robustvit.config import Recipe
+from robustvit.data import DataSpec, hold_out
 from robustvit.data.augment import Flip, MixupOrCutMix, PadCrop
+from robustvit.evaluation.judge import judge
+from robustvit.models import ModelSpec, load_model
 from robustvit.objectives import AWP, PGDAT, TRADES
 from robustvit.threat import Threat
 from robustvit.training import checkpoint
@@ -99,6 +104,38 @@ def test_killed_between_two_saves_the_run_repeats_the_lost_steps_exactly(hard: R
     assert not (broken / "checkpoints" / "last.safetensors").exists()
     fit(hard, broken, "cpu")
     same(whole, broken)
+
+
+REMEMBERING = ModelSpec(
+    "levit_128s", channels=1, args={"img_size": 64, "embed_dim": [32, 48, 64], "num_heads": [2, 3, 4], "depth": [1, 1, 1]}
+)
+
+
+def test_a_model_that_remembers_its_weights_in_eval_mode_is_judged_by_those_it_has(small: Recipe, tmp_path: Path) -> None:
+    """LeViT keeps its attention biases between forward passes, until it is told to train."""
+    x, y = DataSpec("digits").load("train").batch(slice(0, 120))
+    large = interpolate(x, 64).permute(0, 2, 3, 1).numpy()
+    np.savez(tmp_path / "large.npz", x_train=large, y_train=y, x_test=large[:8], y_test=y[:8])
+    adversary = PGD(Threat("linf", 0.1), steps=1)
+    recipe = replace(
+        small,
+        model=REMEMBERING,
+        data=DataSpec("npz", str(tmp_path / "large.npz")),
+        phases=(Phase(PGDAT(adversary), 2),),
+        optim=replace(small.optim, lr=0.05),  # far enough for old biases to be wrong ones
+        ema=0.5,
+        select=replace(adversary, seed=0),
+    )
+    whole, broken = fit(recipe, tmp_path / "whole", "cpu"), tmp_path / "broken"
+    config.save(recipe, tmp_path / "recipe.yaml")
+    kill_after(start(tmp_path / "recipe.yaml", broken, save_every=1), broken, 2)
+    fit(recipe, broken, "cpu", save_every=1)
+    a, b = (checkpoint.read(folder / "checkpoints" / "last.safetensors")[0] for folder in (whole, broken))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    _, held_out = hold_out(recipe.data.load("train"), recipe.seed)
+    logged = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    last = [line["held_out_accuracy"] for line in logged if "held_out_accuracy" in line][-1]
+    assert last == judge(load_model(whole, "last"), held_out, recipe.select).correct.float().mean()
 
 
 def test_killed_while_a_file_is_being_written_the_old_one_counts(hard: Recipe, tmp_path: Path) -> None:

@@ -12,11 +12,19 @@ from robustvit.objectives import PGDAT, Standard
 from robustvit.recipes import RECIPES
 from robustvit.threat import Threat
 from robustvit.training.loop import Calendar
-from robustvit.training.schedule import Constant, Cosine, Linear, Phase, Progress
+from robustvit.training.schedule import Constant, Cosine, Linear, Phase, Progress, Steps
 
 
 def at(epoch: float, total: int = 20) -> Progress:
     return Progress(step=0, epoch=epoch, total_epochs=total)
+
+
+def test_steps_warm_up_and_fall_by_a_factor_at_each_epoch() -> None:
+    schedule = Steps((2, 3), factor=0.1, warmup=1, start=0.5)
+    at = [schedule(Progress(0, epoch, 4)) for epoch in (0, 0.5, 1, 1.9, 2, 3, 3.9)]
+    assert at == pytest.approx([0.5, 0.75, 1, 1, 0.1, 0.01, 0.01])
+    with pytest.raises(UserError, match=r"steps\.at: \[3, 2\]; accepted: rising"):
+        Steps((3, 2))
 
 
 def test_cosine_peaks_exactly_where_the_warm_up_ends():

@@ -76,18 +76,22 @@ class Attack:
 
 
 @contextmanager
-def attackable(model: Model) -> Iterator[None]:
+def attackable(model: Model, train: bool = False) -> Iterator[None]:
     """Eval mode and frozen parameters inside, everything as before outside; gradients on, whatever the caller's setting.
 
-    Frozen parameters save the weight half of every backward pass and keep `.grad` untouched.
+    With `train` the modes stay as they are, as some training attacks have it.
+
+    Frozen parameters save the weight half of every backward pass and keep `.grad` untouched. What a model remembers in eval
+    mode (LeViT its attention biases) it forgets on the way in and out: its weights may have changed before, or will.
     """
     if not isinstance(model, nn.Module):
         with torch.enable_grad():
             yield
         return
-    training = [module for module in model.modules() if module.training]
+    training = [] if train else [module for module in model.modules() if module.training]
     trainable = [p for p in model.parameters() if p.requires_grad]
     try:
+        forget(model)
         for module in training:
             module.training = False
         for p in trainable:
@@ -95,10 +99,21 @@ def attackable(model: Model) -> Iterator[None]:
         with torch.enable_grad():
             yield
     finally:
+        forget(model)
         for module in training:
             module.training = True
         for p in trainable:
             p.requires_grad_(True)
+
+
+def forget(model: nn.Module) -> None:
+    """Let modules clear what they cached in eval mode; timm's do it when they are told to train. No mode is changed."""
+    for module in model.modules():
+        if type(module).train is not nn.Module.train:
+            modes = [(each, each.training) for each in module.modules()]
+            module.train()
+            for each, mode in modes:
+                each.training = mode
 
 
 def check_images(x: Tensor) -> None:

@@ -15,6 +15,7 @@ FAMILIES = ("torchvision", "timm")  # sources of many sets, as in torchvision:SV
 DECODED = ("folder", "imagenet", "flowers102", "caltech101", *FAMILIES)  # sources of encoded images of any size
 ACCEPTED = {  # the sources that a field means something to
     **dict.fromkeys(("size", "resize", "channels", "transform"), DECODED),
+    "download": ("cifar10", "cifar100", "flowers102", "caltech101", "torchvision"),
     "subset": ("folder", "imagenet"),
     "classes": ("imagenet",),
     "splits": ("flowers102", *FAMILIES),
@@ -55,7 +56,7 @@ class DataSpec:
     def __post_init__(self) -> None:
         for name, sources in ACCEPTED.items():
             value = getattr(self, name)
-            if value not in (None, {}) and self.family not in sources:
+            if value not in (None, {}, False) and self.family not in sources:
                 only = f"{', '.join(sources[:-1])} and {sources[-1]}" if len(sources) > 1 else sources[0]
                 raise UserError(f"data.{name}: {value}; accepted with the data {only} alone, not {self.source!r}")
         _check_names("splits", self.splits, ("train", "test"))

@@ -9,6 +9,7 @@ between parts of a window that do not touch in the image.
 """
 
 import inspect
+import math
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -283,6 +284,8 @@ def _is_tapped(module: nn.Module) -> bool:
 
 def _checked_scale(scale: float | Tensor, modules: int) -> float | Tensor:
     if not isinstance(scale, Tensor):
+        if not math.isfinite(scale):
+            raise UserError(f"scale: {scale}; accepted: a finite number, or a tensor")
         return float(scale)
     if scale.dim() > 2 or (scale.numel() != 1 and len(scale) != modules):
         raise UserError(f"scale: shape {tuple(scale.shape)}; accepted: a number, [{modules}] or [{modules}, heads]")

@@ -1,7 +1,7 @@
 """Classifier: images in [0, 1] in, logits out. Normalisation happens here and nowhere else."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,15 @@ class ModelSpec:
     """A timm model by name, with what its constructor takes in `args`, and the normalisation put before it.
 
     `init` is a model whose weights it starts from: whatever `load_model` takes as text. Another resolution or patch size is
-    adapted to by `adaptation` (models/adapt.py), and the classifier starts anew if the class counts differ.
+    adapted to by `adaptation` (models/adapt.py), and the classifier starts anew if the class counts differ. `mean` and `std`
+    are, unless given, those of that model; without one nothing is normalised.
     """
 
     name: str
     num_classes: int = 10
     channels: int = 3
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
     args: dict[str, Any] = field(default_factory=dict)
     init: str | None = None
     adaptation: Adaptation = "sum"
@@ -39,9 +40,9 @@ class ModelSpec:
         if self.channels < 1:
             raise UserError(f"model.channels: {self.channels}; accepted: 1 or more")
         for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) not in (1, self.channels):
+            if values is not None and len(values) not in (1, self.channels):
                 raise UserError(f"model.{name}: {values}; accepted: 1 number, or {self.channels}, one a channel")
-        if min(self.std) <= 0:
+        if self.std is not None and min(self.std) <= 0:
             raise UserError(f"model.std: {self.std}; accepted: numbers above 0")
         if self.adaptation not in ADAPTATIONS:
             raise UserError(f"model.adaptation: {self.adaptation!r}; accepted: {', '.join(ADAPTATIONS)}")
@@ -80,13 +81,26 @@ class Classifier(nn.Module):
 
 def build(spec: ModelSpec) -> Classifier:
     """A model to train: freshly initialised, or with the weights that `init` names."""
-    model = _initialised(spec)
-    if spec.init is not None:
-        try:
-            adapt(load_model(spec.init).backbone, model.backbone, spec.adaptation)
-        except UserError as error:
-            raise UserError(f"model.init: {spec.init!r} for {spec.name}: {error}") from None
+    if spec.init is None:
+        return _initialised(spec)
+    try:
+        with torch.random.fork_rng(devices=[]):  # what is new in the model starts as it would without
+            source = load_model(spec.init)
+        model = _initialised(_normalised_like(spec, source))
+        adapt(source.backbone, model.backbone, spec.adaptation)
+    except UserError as error:
+        raise UserError(f"model.init: {spec.init!r} for {spec.name}: {error}") from None
     return model
+
+
+def resolved(spec: ModelSpec, model: Classifier) -> ModelSpec:
+    """The specification that builds this model when what it started from is not there any more."""
+    return _normalised_like(spec, model)
+
+
+def _normalised_like(spec: ModelSpec, model: Classifier) -> ModelSpec:
+    mean, std = (tuple(buffer.flatten().tolist()) for buffer in (model.mean, model.std))
+    return replace(spec, mean=mean if spec.mean is None else spec.mean, std=std if spec.std is None else spec.std)
 
 
 def _initialised(spec: ModelSpec) -> Classifier:
@@ -96,7 +110,8 @@ def _initialised(spec: ModelSpec) -> Classifier:
         backbone = timm.create_model(spec.name, num_classes=spec.num_classes, in_chans=spec.channels, **spec.args)
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:  # constructors refuse in many ways
         raise UserError(f"model.args: {spec.args} is not accepted by {spec.name}: {error}") from None
-    return Classifier(backbone, spec.num_classes, spec.mean, spec.std, _input_size(backbone, spec.channels))
+    size, crop = _seen_size(backbone, spec)
+    return Classifier(backbone, spec.num_classes, spec.mean or (0.0,), spec.std or (1.0,), size, crop)
 
 
 def load_model(model: str | Path | nn.Module, checkpoint: str = "best") -> Classifier:
@@ -127,8 +142,19 @@ def load_model(model: str | Path | nn.Module, checkpoint: str = "best") -> Class
     if path.is_dir():
         raise UserError(f"model {str(model)!r}: the folder holds no recipe.yaml, so it is no run of robustvit")
     if not timm.is_model(str(model)):
-        raise unknown("model (no such run folder or file either)", str(model), timm.list_models())
+        raise _not_there(str(model))
+    if str(model) in architectures.OWN:
+        raise UserError(f"model {str(model)!r}: one of the project's own, without published weights; accepted: a run, zoo:NAME")
     return _published(str(model))
+
+
+def _not_there(model: str) -> UserError:
+    """A run that is yet to be trained, or a name that nobody knows."""
+    from robustvit.recipes import RECIPES  # which are made of model specifications
+
+    if (recipe := Path(model).name) in RECIPES:
+        return UserError(f"model {model!r}: no such run yet; train it first: robustvit train {recipe} --out {model}")
+    return unknown("model (no such run folder or file either)", model, timm.list_models())
 
 
 def _published(name: str) -> Classifier:
@@ -150,7 +176,12 @@ def fingerprint(model: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def _input_size(backbone: nn.Module, channels: int) -> tuple[int, int, int] | None:
-    """What the model insists on; None if it takes any size, as convolutional networks do."""
+def _seen_size(backbone: nn.Module, spec: ModelSpec) -> tuple[tuple[int, int, int] | None, float]:
+    """The size that the model insists on, None if it takes any, and timm's crop_pct for images of its own size."""
+    published: dict[str, Any] = getattr(backbone, "pretrained_cfg", None) or {}
+    own = tuple(published.get("input_size", ()))[1:]
     size = getattr(getattr(backbone, "patch_embed", None), "img_size", None)
-    return (channels, *size) if size else None
+    if size is None and published.get("fixed_input_size") and "img_size" not in spec.args:
+        size = own
+    crop = 1.0 if size and tuple(size) != own else published.get("crop_pct", 1.0)
+    return (spec.channels, *size) if size else None, crop

@@ -14,7 +14,11 @@ from robustvit.models.classifier import Classifier
 PARTS = ("block", "attention", "mlp")
 
 # Where timm keeps a model's blocks; class attention is a stack of its own in CaiT and XCiT.
-_STACKS = ("blocks", "blocks_token_only", "cls_attn_blocks", "stages", "layers", "layer1", "layer2", "layer3", "layer4")
+_STACKS = (
+    *("blocks", "blocks_token_only", "cls_attn_blocks", "stages", "layers"),
+    *("layer1", "layer2", "layer3", "layer4", "s1", "s2", "s3", "s4"),
+)
+MOST = 0.2  # of a model's weights, its classifier aside: whoever holds fewer in the blocks that were found has others
 
 
 def name_of(model: nn.Module) -> str:
@@ -42,21 +46,35 @@ def blocks(model: nn.Module) -> dict[str, nn.Module]:
     found = {name: block for stack in stacks for name, block in _leaves(*stack)}
     if not found:
         raise UserError(f"model {name_of(model)}: no blocks found; accepted: models that keep them in {', '.join(_STACKS)}")
+    if sum(map(_size, found.values())) < MOST * (_size(root) - _size(_head(root))):
+        where = ", ".join(found)
+        raise UserError(f"model {name_of(model)}: most of it is outside of {where}; accepted: models made of blocks")
     return found
+
+
+def _size(module: nn.Module | None) -> int:
+    return sum(p.numel() for p in module.parameters()) if module else 0
+
+
+def _head(root: Any) -> nn.Module | None:
+    head = root.get_classifier() if hasattr(root, "get_classifier") else None
+    return head if isinstance(head, nn.Module) else None
 
 
 @contextmanager
 def block_outputs(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """Block name -> its output in the latest forward pass, with its graph.
 
-    Class attention in CaiT puts out the class token alone, the other blocks all their tokens or maps.
+    Class attention in CaiT puts out the class token alone, the other blocks all their tokens or maps. Of several things that a
+    block puts out (MViT: tokens and their grid) it is the tensor.
     """
     outputs: dict[str, Tensor] = {}
 
     def keep(name: str, block: nn.Module, args: Any, output: Any) -> None:
-        if not isinstance(output, Tensor):
-            raise UserError(f"model {name_of(model)}: {name} puts out a {type(output).__name__}; accepted: a tensor")
-        outputs[name] = output
+        tensors = [each for each in output if isinstance(each, Tensor)] if isinstance(output, tuple | list) else [output]
+        if len(tensors) != 1 or not isinstance(tensors[0], Tensor):
+            raise UserError(f"model {name_of(model)}: {name} puts out {len(tensors)} tensors; accepted: one")
+        outputs[name] = tensors[0]
 
     with ExitStack() as exits:
         exits.enter_context(eager(model))
@@ -96,7 +114,7 @@ def _leaves(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     stage = getattr(module, "blocks", None)
     if isinstance(stage, nn.Sequential | nn.ModuleList):
         name, module = f"{name}.blocks", stage
-    if isinstance(module, nn.Sequential | nn.ModuleList):
+    if isinstance(module, nn.Sequential | nn.ModuleList) or type(module).__name__ == "RegStage":
         for child_name, child in module.named_children():
             yield from _leaves(f"{name}.{child_name}", child)
     else:
@@ -107,17 +125,25 @@ def _ends(block: nn.Module, part: str) -> list[nn.Module]:
     """The modules that give what is added to the skip; none if the block has no such part.
 
     In timm a branch ends in its drop_path, after norms and scales; where one drop_path serves several branches, they end in the
-    mixer and in the MLP, up to a factor. ResNet's has no drop_path unless paths are dropped: it ends in the last norm.
+    mixer and in the MLP, up to a factor. ResNet's has no drop_path unless paths are dropped: it ends in the last norm, or, in
+    selective-kernel ResNets, the last convolution with its norm. Parallel ViTs have several branches of a kind.
     """
     if part == "block":
-        ends = [module for name, module in block.named_children() if name.startswith("drop_path")]
-        last = getattr(block, "bn3", getattr(block, "bn2", None)) if hasattr(block, "downsample") else None
-        return ends or ([last] if isinstance(last, nn.Module) else [])
+        ends = _drop_paths(block)
+        last = next((getattr(block, name) for name in ("bn3", "bn2", "conv3", "conv2") if hasattr(block, name)), None)
+        return ends or ([last] if isinstance(last, nn.Module) and hasattr(block, "downsample") else [])
+    branches = getattr(block, "attns" if part == "attention" else "ffns", None)
+    if branches is not None:
+        return _drop_paths(branches)
     mixer = getattr(block, "attn", getattr(block, "token_mixer", None))
     if mixer is None or (part == "attention" and not (hasattr(mixer, "num_heads") or hasattr(mixer, "heads"))):
         return []  # pooling and convolutions are no attention, and the MLP of ConvNeXt has no skip of its own
     branch, drop_path = (mixer, "drop_path1") if part == "attention" else (getattr(block, "mlp", None), "drop_path2")
     return [] if branch is None else [getattr(block, drop_path, branch)]
+
+
+def _drop_paths(module: nn.Module) -> list[nn.Module]:
+    return [each for name, each in module.named_modules() if name.rpartition(".")[2].startswith("drop_path")]
 
 
 def _silence(cut: set[nn.Module], module: nn.Module, args: Any, output: Tensor) -> Tensor:

@@ -1,23 +1,24 @@
 """What the objectives that train against an adversary share."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from torch import Tensor
 
 from robustvit.attacks import Attack, Model, attackable
 from robustvit.errors import UserError
-from robustvit.objectives.base import Objective
+from robustvit.objectives.base import STEP, Objective
 
 
 @dataclass(frozen=True, slots=True)
 class Adversarial(Objective):
-    """An objective whose images come from `adversary`.
+    """An objective whose images come from `adversary`, which attacks the model in eval mode unless `in_train_mode`.
 
     The adversary has no seed of its own: with one, an image would meet the same random start in every epoch.
     """
 
     adversary: Attack
+    in_train_mode: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.adversary.seed is not None:
@@ -27,8 +28,12 @@ class Adversarial(Objective):
             )
 
     def attack(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
-        with attackable(model):
+        with attackable(model, train=self.in_train_mode):
             return self.adversary.perturb(model, x, y).detach()
+
+    @property
+    def cost(self) -> int:
+        return self.adversary.cost + STEP
 
     def scaled(self, factor: float) -> Self:
         return replace(self, adversary=self.adversary.scaled(factor))

@@ -20,6 +20,9 @@ class Loss:
     metrics: dict[str, Tensor]
 
 
+STEP = 3  # passes of a training step on one batch: forward, and backward to weights and activations
+
+
 class Objective:
     """Base of all objectives: frozen dataclasses that know nothing of time (see `training.schedule.Phase`)."""
 
@@ -28,6 +31,11 @@ class Objective:
 
     def loss(self, model: Model, x: Tensor, x_adv: Tensor, y: Tensor) -> Loss:
         raise NotImplementedError(f"{type(self).__name__} does not implement loss()")
+
+    @property
+    def cost(self) -> int:
+        """Passes of a step: a forward pass and an image's gradient count one each, the gradient of weights as two."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement cost")
 
     def scaled(self, factor: float) -> Self:
         """The same objective against factor·eps."""

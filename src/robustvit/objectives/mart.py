@@ -10,7 +10,7 @@ from robustvit.attacks import Model
 from robustvit.attacks.losses import hard_labels, kl
 from robustvit.errors import UserError
 from robustvit.objectives.adversarial import Adversarial
-from robustvit.objectives.base import Loss, accuracy
+from robustvit.objectives.base import STEP, Loss, accuracy
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,10 @@ class MART(Adversarial):
         Adversarial.__post_init__(self)
         if not self.weight >= 0:
             raise UserError(f"mart.weight: {self.weight}; accepted: 0 or more")
+
+    @property
+    def cost(self) -> int:
+        return self.adversary.cost + 2 * STEP  # clean images are learned from too
 
     def loss(self, model: Model, x: Tensor, x_adv: Tensor, y: Tensor) -> Loss:
         clean, adversarial = model(x).float(), model(x_adv).float()

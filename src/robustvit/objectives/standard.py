@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from robustvit.attacks import Model
-from robustvit.objectives.base import Loss, Objective, accuracy
+from robustvit.objectives.base import STEP, Loss, Objective, accuracy
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,10 @@ class Standard(Objective):
         logits = model(x).float()
         value = F.cross_entropy(logits, y, label_smoothing=self.label_smoothing)
         return Loss(value, {"loss": value.detach(), "clean_accuracy": accuracy(logits, y)})
+
+    @property
+    def cost(self) -> int:
+        return STEP
 
     def scaled(self, factor: float) -> Self:
         return self

@@ -9,7 +9,7 @@ from robustvit.attacks import Model
 from robustvit.attacks.losses import kl
 from robustvit.errors import UserError
 from robustvit.objectives.adversarial import Adversarial
-from robustvit.objectives.base import Loss, accuracy
+from robustvit.objectives.base import STEP, Loss, accuracy
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,10 @@ class TRADES(Adversarial):
         Adversarial.__post_init__(self)
         if self.beta < 0:
             raise UserError(f"trades.beta: {self.beta}; accepted: 0 or more")
+
+    @property
+    def cost(self) -> int:
+        return self.adversary.cost + 2 * STEP  # clean images are learned from too
 
     def loss(self, model: Model, x: Tensor, x_adv: Tensor, y: Tensor) -> Loss:
         clean, adversarial = model(x).float(), model(x_adv).float()

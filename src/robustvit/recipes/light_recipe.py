@@ -1,8 +1,9 @@
 """Recipes of "A Light Recipe to Train Robust Vision Transformers" on ImageNet-1k (section IV, appendix D).
 
 Any of its models by override: `model.name=xcit_medium_12_p16_224`, `deit_small_patch16_224`, `convnext_tiny`, … . The rate is
-for 512 images a step: with another batch size scale it alike. The training attack is in eval mode (the paper's was in train
-mode, for want of a working compiler), and the checkpoint is chosen on held-out training images (the paper's on the test split).
+for 512 images a step: with another batch size scale it alike. Departures: the training attack is in eval mode (the paper's was
+in train mode, for want of a working compiler; `phases.0.objective.in_train_mode=true`), its start has no 1e-5 added, which
+float32 does not need, and the checkpoint is chosen on held-out training images (the paper's on the test split).
 """
 
 from dataclasses import replace
@@ -14,7 +15,7 @@ from robustvit.data.augment import Augmentation, Erasing, MixupOrCutMix, RandAug
 from robustvit.models import ModelSpec
 from robustvit.objectives import PGDAT, Standard
 from robustvit.threat import Threat
-from robustvit.training.schedule import Constant, Cosine, Linear, Phase, Schedule
+from robustvit.training.schedule import Constant, Cosine, Linear, Phase, Schedule, Steps
 
 EPOCHS = 110  # of which ten cool down
 FOUR, EIGHT, L2 = Threat("linf", 4 / 255), Threat("linf", 8 / 255), Threat("l2", 3.0)
@@ -120,7 +121,8 @@ def imagenet_light_poolformer() -> Recipe:
 def imagenet_curriculum() -> Recipe:
     """Bai et al.'s DeiT-S: 66.50, 35.50 (table 3).  robustvit train imagenet-curriculum --out runs/imagenet-curriculum
 
-    Heavy augmentation whose strength grows over the first ten epochs; learning rate warmed up for five.
+    Heavy augmentation whose strength grows over the first ten epochs; learning rate warmed up for five. Crop, flip and jitter,
+    which every recipe has, are timm's transforms and keep their strength.
     """
     canonical = of_model(imagenet_canonical(), "deit_small_patch16_224")
     return replace(
@@ -137,7 +139,7 @@ def imagenet_resnet50() -> Recipe:
     robustvit train imagenet-resnet50 --out runs/imagenet-resnet50
 
     SGD at 0.1 for 256 images, weight decay 1e-4, five epochs of warm-up, eps warmed up over ten, no jitter, mean and deviation
-    0.5. The authors' file divides the rate by ten every 30 epochs; here it falls along a cosine.
+    0.5. As in the authors' file, the rate is divided by ten every 30 epochs; `optim.schedule.type=cosine` is the other reading.
     """
     light = imagenet_light()
     return replace(
@@ -145,7 +147,7 @@ def imagenet_resnet50() -> Recipe:
         name="imagenet-resnet50",
         model=ModelSpec("resnet50_gelu", num_classes=1000, mean=(0.5,), std=(0.5,)),
         data=replace(light.data, transform=BASIC | {"color_jitter": 0.0}),
-        optim=Optim("sgd", lr=0.2, weight_decay=1e-4, schedule=Cosine(warmup=5, cooldown=10), args={"momentum": 0.9}),
+        optim=Optim("momentum", lr=0.2, weight_decay=1e-4, schedule=Steps((30, 60, 90), warmup=5)),
     )
 
 

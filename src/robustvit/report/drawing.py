@@ -39,14 +39,20 @@ def one_axes(x: str, y: str) -> Iterator[tuple[Axes, Figure]]:
 
 @contextmanager
 def panels(
-    count: int, x: str, y: str, size: tuple[float, float], columns: int = 1, same_y: bool = True
+    count: int,
+    x: str,
+    y: str,
+    size: tuple[float, float],
+    columns: int = 1,
+    same_y: bool = True,
+    same_x: bool = True,
 ) -> Iterator[tuple[list[Axes], Figure]]:
     """`count` axes in rows of `columns`, each of `size`, and their figure."""
     columns = min(columns, count)
     rows = -(-count // columns)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
-        grid = figure.subplots(rows, columns, sharex=True, sharey=same_y, squeeze=False)
+        grid = figure.subplots(rows, columns, sharex=same_x, sharey=same_y, squeeze=False)
         for axes in grid.flat:
             axes.set_axisbelow(True)
         for axes in grid.flat[count:]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from robustvit.errors import UserError
 from robustvit.report.contents import RunContents, main_threat, read_run
@@ -21,22 +21,31 @@ def write_report(runs: list[str | Path] | list[Path], out: str | Path) -> Path:
         training_curves(contents, "held_out_accuracy", "held-out accuracy"),
         training_curves(contents, "loss", "training loss"),
     ]
-    environment = Environment(loader=PackageLoader("robustvit.report", "."), autoescape=True, undefined=StrictUndefined)
-    page = environment.get_template("page.html").render(
-        runs=contents,
-        colours=COLOURS * 8,
-        threat=threat,
-        headlines=[run.headline(threat) for run in contents],
-        sweep=accuracy_against_eps(contents, threat[0]) if threat else None,
-        examples=examples,
-        curves=[curve for curve in curves if curve],
-        sections=sections,
-        columns=_columns(contents),
+    page = (
+        environment("robustvit.report")
+        .get_template("page.html")
+        .render(
+            runs=contents,
+            colours=COLOURS * 8,
+            threat=threat,
+            headlines=[run.headline(threat) for run in contents],
+            sweep=accuracy_against_eps(contents, threat[0]) if threat else None,
+            examples=examples,
+            curves=[curve for curve in curves if curve],
+            sections=sections,
+            columns=_columns(contents),
+        )
     )
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")  # as its <meta> says, whatever the machine prefers
     return path
+
+
+def environment(package: str) -> Environment:
+    """Templates of a package, which may extend the base of all pages."""
+    loader = ChoiceLoader([PackageLoader(package, "."), PackageLoader("robustvit.report", ".")])
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
 
 
 def _columns(contents: list[RunContents]) -> list[str]:

@@ -26,6 +26,10 @@ class RunFolder:
     def last(self) -> Path:
         return self.path / "checkpoints" / "last.safetensors"
 
+    def epoch(self, number: int) -> Path:
+        """The weights at the end of an epoch, which the recipe's `keep_every` keeps."""
+        return self.path / "checkpoints" / f"epoch-{number:04}.safetensors"
+
     @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"

@@ -21,7 +21,7 @@ from robustvit.data.loading import Feed, open_feed
 from robustvit.device import find_device
 from robustvit.errors import UserError
 from robustvit.evaluation.judge import check_fits, judge
-from robustvit.models import Classifier, build
+from robustvit.models import Classifier, build, resolved
 from robustvit.objectives import Objective
 from robustvit.objectives.awp import perturbed_weights
 from robustvit.progress import progress
@@ -71,6 +71,8 @@ def fit(recipe: Recipe, out: str | Path, device: str | None = None, save_every: 
                     run.log({"lr": lr, "eps": phase.eps(now)})
                     if within == 0 and (epoch % recipe.select_every == 0 or state.step == calendar.total):
                         run.select(epoch)
+                    if within == 0:
+                        run.keep(epoch)
                     run.save(optimizer)
     run.finish()
     return run.folder.path
@@ -194,6 +196,12 @@ class _Run:
                 self.state.best = score
                 self._export(self.folder.best)
 
+    def keep(self, epoch: int) -> None:
+        """The weights of this epoch, if the recipe asks for them."""
+        if self.recipe.keep_every and epoch % self.recipe.keep_every == 0:
+            with averaged(self.model, self.ema):
+                self._export(self.folder.epoch(epoch))
+
     def log(self, scheduled: dict[str, float]) -> None:
         self.meter.check_finite(self.model, self.state.step, self.folder.state.parent)
         self._record({**scheduled, **self.meter.means()})
@@ -224,7 +232,7 @@ class _Run:
     def _export(self, path: Path) -> None:
         if self.accelerator.is_main_process:
             meta = {"step": self.state.step, "held_out_accuracy": self.state.best, "recipe": self.recipe.hash()}
-            checkpoint.save_weights(path, self.recipe.model, self.model.state_dict(), meta)
+            checkpoint.save_weights(path, resolved(self.recipe.model, self.model), self.model.state_dict(), meta)
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=self.recipe.precision == "bf16")

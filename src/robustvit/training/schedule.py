@@ -29,6 +29,8 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Constant(Schedule):
+    """1, always."""
+
     def __call__(self, progress: Progress) -> float:
         return 1.0
 
@@ -69,13 +71,33 @@ class Cosine(Schedule):
         return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * part)) / 2
 
 
+@dataclass(frozen=True, slots=True)
+class Steps(Schedule):
+    """`warmup` epochs from `start` to 1, then `factor` times less at each of the epochs `at`."""
+
+    at: tuple[float, ...] = (30, 60, 90)
+    factor: float = 0.1
+    warmup: float = 0
+    start: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check_not_negative("steps", factor=self.factor, warmup=self.warmup, start=self.start)
+        if list(self.at) != sorted(set(self.at)) or min(self.at, default=1) <= 0:
+            raise UserError(f"steps.at: {list(self.at)}; accepted: rising epochs above 0")
+
+    def __call__(self, progress: Progress) -> float:
+        if progress.epoch < self.warmup:
+            return self.start + (1 - self.start) * progress.epoch / self.warmup
+        return self.factor ** sum(progress.epoch >= epoch for epoch in self.at)
+
+
 def _check_not_negative(schedule: str, **fields: float) -> None:
     for name, value in fields.items():
         if not 0 <= value < math.inf:
             raise UserError(f"{schedule}.{name}: {value}; accepted: a finite number, 0 or more")
 
 
-SCHEDULES: dict[str, type[Schedule]] = {"constant": Constant, "linear": Linear, "cosine": Cosine}
+SCHEDULES: dict[str, type[Schedule]] = {"constant": Constant, "linear": Linear, "cosine": Cosine, "steps": Steps}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """publish(): a trained run becomes an entry of the zoo."""
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -11,13 +10,16 @@ from typing import Any
 import torch
 
 from robustvit import config, storage
+from robustvit.config import Recipe
 from robustvit.data import DataSpec
 from robustvit.errors import UserError
 from robustvit.evaluation import Outcome, evaluate
-from robustvit.evaluation.outcome import file_name
 from robustvit.evaluation.suites import Suite
 from robustvit.models import load_model
 from robustvit.training.checkpoint import load_weights, save_weights
+from robustvit.zoo.evidence import evidence_hash
+
+LARGEST = 6 * 10**6  # bytes of weights
 
 
 def publish(
@@ -25,35 +27,47 @@ def publish(
 ) -> Path:
     """Round the best weights of a run to half precision, judge what that leaves, and write PLACE/NAME.
 
-    The examples are too large to be kept: the card has their hash, and the same evaluation makes them again.
+    The examples are too large to be kept: the card has their hash, and the same evaluation makes them again. An entry that was
+    there stays until the new one is whole.
     """
-    recipe = config.load(run / "recipe.yaml")
-    folder = place / recipe.name
-    if folder.exists():
-        shutil.rmtree(folder)
-    # Where the data lay is nobody else's path.
-    recipe = replace(recipe, data=replace(recipe.data, path=None, download=False))
-    if recipe.model.init and Path(recipe.model.init).exists():
-        raise UserError(f"model.init: {recipe.model.init!r}; accepted in the zoo: null, zoo:NAME or a published timm model")
-    config.save(recipe, folder / "recipe.yaml")
-    _halve(run / "checkpoints" / "best.safetensors", folder / "checkpoints" / "best.safetensors")
-    with tempfile.TemporaryDirectory() as made:
-        outcomes = evaluate(folder, data, suite, made, images=images, device=device)
-        evidence = {outcome.name: _hash_of_evidence(Path(made) / "outcomes", outcome) for outcome in outcomes}
-    kept = [_without_places(outcome, recipe.name) for outcome in outcomes]
+    if not (run / "recipe.yaml").is_file():
+        raise UserError(f"run {str(run)!r}: holds no recipe.yaml; accepted: a folder of `robustvit train`")
+    recipe = _without_places(config.load(run / "recipe.yaml"))
+    folder, made = place / recipe.name, place / f".{recipe.name}.partial"
+    shutil.rmtree(made, ignore_errors=True)
+    config.save(recipe, made / "recipe.yaml")
+    _halve(run / "checkpoints" / "best.safetensors", made / "checkpoints" / "best.safetensors")
+    with tempfile.TemporaryDirectory() as scratch:
+        outcomes = evaluate(made, data, suite, scratch, images=images, device=device)
+        evidence = {outcome.name: evidence_hash(Path(scratch) / "outcomes", outcome.name) for outcome in outcomes}
+    kept = [_of_the_zoo(outcome, recipe.name) for outcome in outcomes]
     for outcome in kept:
-        outcome.save(folder / "outcomes")
+        outcome.save(made / "outcomes")
     card = {
         "model": recipe.model.name,
-        "parameters": sum(p.numel() for p in load_model(folder).parameters()),
+        "parameters": sum(p.numel() for p in load_model(made).parameters()),
         "data": kept[0].provenance["data"]["name"],
         "recipe_hash": recipe.hash(),
         "fingerprint": kept[0].provenance["model"]["fingerprint"],
         "outcomes": {o.name: {**o.summary, "evidence_sha256": evidence[o.name]} for o in kept},
         "versions": kept[0].provenance["versions"],
     }
-    storage.replace_file(folder / "card.json", (json.dumps(card, indent=2) + "\n").encode)
+    storage.replace_file(made / "card.json", (json.dumps(card, indent=2) + "\n").encode)
+    shutil.rmtree(folder, ignore_errors=True)
+    made.rename(folder)
     return folder
+
+
+def _without_places(recipe: Recipe) -> Recipe:
+    """Where data lay is nobody else's path."""
+    data = replace(recipe.data, path=None, download=False, subset=None)
+    if data.generated:
+        data = replace(data, generated=replace(data.generated, path=Path(data.generated.path).name))
+    if data.classes and Path(data.classes).exists():
+        raise UserError(f"data.classes: {data.classes!r}; accepted in the zoo: null, or a number by seed")
+    if recipe.model.init and Path(recipe.model.init).exists():
+        raise UserError(f"model.init: {recipe.model.init!r}; accepted in the zoo: null, zoo:NAME or a published timm model")
+    return replace(recipe, data=data)
 
 
 def _halve(source: Path, target: Path) -> None:
@@ -62,20 +76,11 @@ def _halve(source: Path, target: Path) -> None:
     halved = {name: w.half() if w.dtype == torch.float32 else w for name, w in weights.items()}
     meta = {key: value for key, value in meta.items() if key != "model"}
     save_weights(target, spec, halved, {**meta, "stored": "fp16"})
+    if (size := target.stat().st_size) > LARGEST:
+        raise UserError(f"{source}: {size / 1e6:.1f} MB in half precision; accepted in the zoo: {LARGEST / 1e6:.0f} MB")
 
 
-def _hash_of_evidence(outcomes: Path, outcome: Outcome) -> str | None:
-    """Of the adversarial examples of all broken images, in their order."""
-    if outcome.provenance["evidence"] is None:
-        return None
-    hashed = hashlib.sha256()
-    for window in sorted((outcomes / f"{file_name(outcome.name)}.windows").glob("window-*.safetensors")):
-        tensors, _ = storage.read(window)
-        hashed.update(tensors["examples"].contiguous().numpy().tobytes())
-    return hashed.hexdigest()
-
-
-def _without_places(outcome: Outcome, name: str) -> Outcome:
+def _of_the_zoo(outcome: Outcome, name: str) -> Outcome:
     about: dict[str, Any] = outcome.provenance
     spec = about["data"]["spec"]
     data = {**about["data"], "spec": {**spec, "path": None} if spec else None}

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import shutil
 import struct
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -201,7 +203,8 @@ def test_a_seeded_split_takes_its_share_of_every_class() -> None:
 
 
 @pytest.fixture
-def caltech(tmp_path: Path) -> Path:
+def caltech(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys.modules["robustvit.data.sources.caltech101"], "CLASSES", 2)
     for name, count in (("ant", 40), ("bass", 33), ("BACKGROUND_Google", 40)):
         for number in range(count):
             place = tmp_path / "caltech101" / "101_ObjectCategories" / name / f"image_{number + 1:04}.jpg"
@@ -218,6 +221,12 @@ def test_caltech_trains_on_thirty_images_a_class_and_leaves_the_clutter_out(calt
     assert test.y.bincount().tolist() == [10, 3]
     for place in (caltech / "caltech101", caltech / "caltech101" / "101_ObjectCategories"):
         assert torch.equal(DataSpec("caltech101", str(place), size=8).load("test").y, test.y)
+
+
+def test_caltech_with_classes_missing_is_not_taken_for_the_whole(caltech: Path) -> None:
+    shutil.rmtree(caltech / "caltech101" / "101_ObjectCategories" / "bass")
+    with pytest.raises(UserError, match=r"1 classes in .*accepted: all 2"):
+        DataSpec("caltech101", str(caltech), size=8).load("train")
 
 
 def test_caltech_has_torchvisions_classes_and_images(caltech: Path) -> None:
@@ -273,3 +282,20 @@ def test_a_missing_set_says_where_to_get_it_and_what_to_pass(source: str, public
         DataSpec(source, str(tmp_path / "none")).load("train")
     assert any(hint in str(told.value) for hint in ("data.path", f"--data {source}:PATH", "no such file or folder"))
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("source", ["cifar10", "cifar100"])
+def test_a_missing_npz_of_a_known_set_says_where_to_get_it(source: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"(?s)cs\.toronto\.edu.*data\.download=true"):
+        DataSpec(source, str(tmp_path / "none.npz")).load("train")
+
+
+@pytest.mark.parametrize(("source", "wanted"), [("generated", "huggingface.co"), ("timm:wds/set", r"\.tar archives")])
+def test_a_set_without_a_path_says_what_to_pass(source: str, wanted: str) -> None:
+    with pytest.raises(UserError, match=f"(?s)data.path: missing.*{wanted}"):
+        DataSpec(source).load("train")
+
+
+def test_what_cannot_be_fetched_is_not_asked_to_be() -> None:
+    with pytest.raises(UserError, match=r"data\.download: True; accepted with the data cifar10"):
+        DataSpec("digits", download=True)

@@ -44,11 +44,11 @@ def from_originals(
     return images.kept() if split == "train" and spec.transform is None else images
 
 
-def root_of(spec: DataSpec, public: str = "") -> Path:
-    """The folder that the spec names; `public` says where the set comes from."""
+def root_of(spec: DataSpec, public: str = "", of: str = "images") -> Path:
+    """The folder that the spec names; `public` says where the set comes from, `of` what the folder holds."""
     come = f" {public}" if public else ""
     if not spec.path:
-        raise UserError(f"data.path: missing; accepted: a folder of images, as in {spec.source}:PATH.{come}")
+        raise UserError(f"data.path: missing; accepted: a folder of {of}, as in {spec.source}:PATH.{come}")
     root = Path(spec.path).expanduser()
     if not root.is_dir():
         raise UserError(f"data.path: no folder {str(root)!r}.{come}")

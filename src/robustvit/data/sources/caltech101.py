@@ -12,6 +12,7 @@ from robustvit.errors import UserError
 PUBLIC = "https://data.caltech.edu/records/mzrjq-6wc02"
 FOLDER = "101_ObjectCategories"
 CLUTTER = "BACKGROUND_Google"  # what a search engine gave for no object at all
+CLASSES = 101
 TRAINING = 30  # images of each class
 
 
@@ -23,6 +24,8 @@ def caltech101(spec: DataSpec, split: Split) -> Images:
     """
     here = _find(Path(spec.path or "data").expanduser(), spec.download)
     classes = tuple(name for name in folders.class_names(here) if name != CLUTTER)
+    if len(classes) != CLASSES:
+        raise UserError(f"data 'caltech101': {len(classes)} classes in {str(here)!r}; accepted: all {CLASSES}. Unpack it again")
     paths, y = folders.find_images(here, classes)
     chosen = split_by_class(y, split, TRAINING)
     files = Files(tuple(paths[place] for place in chosen.tolist()))

@@ -41,17 +41,19 @@ def cifar100(spec: DataSpec, split: Split) -> Images:
 
 
 def _cifar(name: str, kind: Any, classes: tuple[str, ...], spec: DataSpec, split: Split) -> Images:
-    if spec.path and spec.path.endswith(".npz"):
-        return replace(npz(spec, split), name=name, classes=classes)
     root = Path(spec.path or "data").expanduser()
+    if root.suffix == ".npz" and root.is_file():
+        return replace(npz(spec, split), name=name, classes=classes)
     try:
+        if root.suffix == ".npz":
+            raise FileNotFoundError(root)
         folder = kind(root, train=split == "train", download=spec.download)
     except (RuntimeError, OSError) as error:
         if spec.download:
             raise UserError(f"data {name!r}: could not be fetched into {str(root)!r}: {error}") from None
         raise UserError(
             f"data {name!r}: not found in {str(root)!r}, or not whole; accepted: an .npz or torchvision's folder "
-            f"(train: data.path=PATH, evaluate: --data {name}:PATH); `robustvit train` fetches it with data.download=true "
-            f"from {PUBLIC}"
+            f"(train: data.path=PATH, evaluate: --data {name}:PATH); `robustvit train` fetches it from {PUBLIC} into a folder "
+            "with data.path=FOLDER data.download=true"
         ) from None
     return from_arrays(name, folder.data, np.array(folder.targets), classes)

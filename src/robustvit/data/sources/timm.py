@@ -73,7 +73,7 @@ def _hub(spec: DataSpec, split: Split) -> Images:
 
 
 def _archives(spec: DataSpec, split: Split) -> Images:
-    root = root_of(spec, "Archives are, for instance, at https://huggingface.co/datasets/timm/imagenet-1k-wds")
+    root = root_of(spec, "Archives are, for instance, at https://huggingface.co/datasets/timm/imagenet-1k-wds", ".tar archives")
     reader = _reader(spec, split)
     shards = [root / name for name in reader.split_info.filenames]
     missing = [str(shard) for shard in shards if not shard.is_file()]

@@ -55,6 +55,8 @@ def poolformer(stride: int = STRIDE, **shape: Any) -> MetaFormer:
     fixed = {"downsample_norm": None, "mlp_act": nn.GELU, "mlp_bias": True, "norm_layers": GroupNorm1, "use_mlp_head": False}
     scales = {"layer_scale_init_values": 1e-5, "res_scale_init_values": None}
     model = MetaFormer(**fixed | scales | shape)
+    # By which timm tells layers apart, for rates that differ between them.
+    model.pretrained_cfg = {"first_conv": "stem.conv", "classifier": "head.fc"}
     if stride != STRIDE:
         model.stem.conv.stride, model.stem.conv.padding = (stride, stride), (3, 3)
         for info in model.feature_info:
