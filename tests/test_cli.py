@@ -57,7 +57,7 @@ def test_a_mistake_ends_a_real_process_with_one_line_and_status_1() -> None:
     process = start("list", "modles")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, "")
-    known = "analyses, attacks, augmentations, data, models, recipes, zoo"
+    known = "analyses, attacks, augmentations, data, models, objectives, recipes, schedules, zoo"
     assert err == f"error: unknown list 'modles': did you mean 'models'? Known: {known}\n"
 
 
@@ -105,6 +105,16 @@ def test_train_evaluate_and_report_follow_one_another(run: Run, few_digits: Path
     report = run("report runs/digits-robust")
     assert report.out == "report: runs/digits-robust/report.html\n"
     assert "digits-robust" in Path("runs/digits-robust/report.html").read_text()
+
+
+def test_attacks_are_chosen_by_their_fields(run: Run, trained_run: Path) -> None:
+    wrapped = "'{type: restarts, count: 2, inner: {type: pgd, steps: 2, loss: margin}}'"
+    line = f"evaluate {trained_run} --eps 0.1 --images 8 --attack gama --attack {wrapped} --device cpu --no-checks --out chosen"
+    ended = run(line.replace("--attack gama", "--attack '{type: gama, steps: 3}'"))
+    assert (ended.status, ended.err) == (0, "")
+    assert [line.split(":")[0] for line in ended.out.splitlines()[:3]] == ["clean", "gama linf 0.1", "pgd-2x2 linf 0.1"]
+    attack = json.loads(Path("chosen/outcomes/pgd-2x2_linf_0.1.json").read_text())["attack"]
+    assert (attack["inner"]["loss"], attack["inner"]["seed"], attack["inner"]["threat"]["eps"]) == ("margin", 0, 0.1)
 
 
 def test_a_report_does_not_put_two_models_under_one_name(run: Run, trained_run: Path) -> None:
@@ -179,8 +189,13 @@ BAD = {
     "evaluate vit_nanno --data digits --eps 0.1": ["'vit_nanno'", "did you mean 'vit_nano'"],
     f"{JUDGE} --suite quik": ["suite 'quik'", "did you mean 'quick'", "sweep"],
     f"{JUDGE} --data digts": ["data 'digts'", "did you mean 'digits'", "npz"],
+    f"{JUDGE} --attack '{{{{type: gma}}}}'": ["--attack.type 'gma'", "did you mean 'gama'"],
+    f"{JUDGE} --attack '{{{{type: gama, stps: 3}}}}'": ["--attack.stps", "did you mean '--attack.steps'"],
+    f"{JUDGE} --attack '{{{{type: ['": ["--attack", "not valid YAML"],
+    f"{JUDGE} --restarts 0": ["--restarts: 0", "1 or more"],
+    "evaluate {run} --eps 1e400": ["--eps: '1e400' is not a number"],
     f"{JUDGE} --norm l3": ["norm: 'l3'", "linf, l2, l1"],
-    "list recipe": ["list 'recipe'", "did you mean 'recipes'", "analyses, attacks, augmentations, data, models, recipes"],
+    "list recipe": ["list 'recipe'", "did you mean 'recipes'", "analyses, attacks, augmentations, data, models"],
     "list models 'vitt*'": ["pattern: 'vitt*'", "as in 'vit*'"],
     # numbers
     f"{ROBUST} {EPS}=-0.1": ["eps: -0.1", "≥ 0"],

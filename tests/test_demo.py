@@ -33,7 +33,7 @@ def test_the_table_shows_clean_accuracy_and_the_attacks_at_the_demos_eps_alone()
         return [outcome(name, eps, count) for (name, eps), count in zip(names, right, strict=True)]
 
     head, *rows = table({"plain": of(8, 4, 3, 1), "tough": of(7, 6, 6, 5)}).splitlines()
-    assert head.split() == ["accuracy", "clean", "fgsm", "pgd-50"]
+    assert head.split() == ["accuracy", "(n", "=", "8)", "clean", "fgsm", "pgd-50"]
     assert [row.split() for row in rows] == [["plain", "100.0%", "50.0%", "12.5%"], ["tough", "87.5%", "75.0%", "62.5%"]]
     assert len({len(line) for line in (head, *rows)}) == 1  # columns stand under one another
 

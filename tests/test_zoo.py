@@ -137,4 +137,4 @@ def test_the_command_line_knows_the_zoo(run: Callable[[str], Any]) -> None:
     ended = run("evaluate zoo:digits-robust --images 10 --steps 2 --device cpu --no-checks")
     assert (ended.status, ended.err) == (0, "")
     assert "pgd-2 linf 0.12" in ended.out
-    assert Path("runs/digits-robust/outcomes/clean.json").is_file()
+    assert Path("runs/zoo/digits-robust/outcomes/clean.json").is_file()

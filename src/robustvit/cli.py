@@ -70,6 +70,8 @@ def train(
 
     resolved = override(get_recipe(recipe), overrides or [])
     folder = fit(resolved, out or Path("runs") / resolved.name, device, track=track or ())
+    if os.environ.get("RANK", "0") != "0":
+        return
     print(f"trained: {folder}\nnext:    robustvit evaluate {folder}")
 
 
@@ -81,6 +83,9 @@ def evaluate(
     resize: Annotated[int | None, typer.Option("--resize", help="Their shorter side before the centre crop.")] = None,
     subset: Annotated[str | None, typer.Option("--subset", help="A list of test images, or robustbench.")] = None,
     suite: Annotated[str, typer.Option("--suite", help="quick, sweep (accuracy against eps) or autoattack.")] = "quick",
+    attack: Annotated[
+        list[str] | None, typer.Option("--attack", help="Attacks instead, as in '{type: gama, steps: 50}'; repeatable.")
+    ] = None,
     norm: Annotated[str | None, typer.Option("--norm", help="linf, l2 or l1; by default the run's own.")] = None,
     eps: Annotated[str | None, typer.Option("--eps", help="As in 8/255; by default the run's own.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="Steps of PGD (quick, sweep); 50.")] = None,
@@ -99,7 +104,7 @@ def evaluate(
     device: Device = None,
 ) -> None:
     """Attack a model and write the outcomes with their evidence; the same command goes on where a stopped one was."""
-    from robustvit.evaluation import build_suite
+    from robustvit.evaluation import attacks_of, build_suite
     from robustvit.evaluation import evaluate as run_evaluation
     from robustvit.evaluation.defaults import defaults_of
     from robustvit.zoo.evidence import compared
@@ -108,7 +113,8 @@ def evaluate(
         raise UserError(f"--evidence: {evidence!r}; accepted: all, none")
     defaults = defaults_of(model)
     given = {"steps": steps, "restarts": restarts, "version": version, "precision": precision, "seed": seed}
-    attacks = build_suite(suite, defaults.threat(norm, eps), {k: v for k, v in given.items() if v is not None})
+    threat, options = defaults.threat(norm, eps), {k: v for k, v in given.items() if v is not None}
+    attacks = attacks_of(attack, threat, seed) if attack else build_suite(suite, threat, options)
     folder, keep = out or defaults.out, evidence == "all"
     outcomes = run_evaluation(
         model,

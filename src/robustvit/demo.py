@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from robustvit.device import one_thread
 from robustvit.evaluation import Outcome, evaluate, sweep
 from robustvit.recipes.digits import THREAT, digits_robust, digits_standard
 from robustvit.report import write_report
@@ -11,17 +12,18 @@ from robustvit.training.loop import fit
 def demo(out: Path) -> tuple[str, Path]:
     """(a short table, the report's path). On the CPU: for models this small a GPU is no faster."""
     results = {}
-    for recipe in (digits_standard(), digits_robust()):
-        folder = fit(recipe, out / recipe.name, device="cpu")
-        results[recipe.name] = evaluate(folder, "digits", sweep(THREAT), folder, device="cpu")
+    with one_thread():
+        for recipe in (digits_standard(), digits_robust()):
+            folder = fit(recipe, out / recipe.name, device="cpu")
+            results[recipe.name] = evaluate(folder, "digits", sweep(THREAT), folder, device="cpu")
     return table(results), write_report([out / name for name in results], out / "report.html")
 
 
 def table(results: dict[str, list[Outcome]]) -> str:
     """Accuracy without an attack, and under FGSM and PGD at the demo's eps."""
     shown = [o for o in next(iter(results.values())) if o.eps in (0.0, THREAT.eps)]
-    lines = [f"{'accuracy':<16}" + "".join(f"{o.name:>20}" for o in shown)]
+    lines = [f"{f'accuracy (n = {shown[0].n})':<20}" + "".join(f"{o.name:>20}" for o in shown)]
     for name, outcomes in results.items():
         by_name = {o.name: o.accuracy for o in outcomes}
-        lines.append(f"{name:<16}" + "".join(f"{by_name[o.name]:>20.1%}" for o in shown))
+        lines.append(f"{name:<20}" + "".join(f"{by_name[o.name]:>20.1%}" for o in shown))
     return "\n".join(lines)

@@ -1,5 +1,8 @@
 """Which device a verb runs on."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from robustvit.errors import UserError
@@ -13,3 +16,14 @@ def find_device(name: str | None) -> torch.device:
     if name == "cuda" and not there:
         raise UserError("device: 'cuda', but torch finds no GPU here; accepted: cpu")
     return torch.device("cuda" if there and name != "cpu" else "cpu")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """For models so small that threads wait for each other longer than they work, most of all beside other programs."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

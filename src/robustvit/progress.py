@@ -4,7 +4,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
+WIDE = 110  # columns of a terminal that holds all there is to say
 Advance = Callable[[int, str], None]
 
 
@@ -22,23 +24,29 @@ def progress(total: int, what: str, unit: str = "images", done: int = 0, shown: 
 def _bar(total: int, what: str, unit: str, done: int) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
+    cut = partial(Column, no_wrap=True, overflow="ellipsis")
+
+    console = Console(stderr=True)
     columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.percentage:>3.0f}%  {task.fields[rate]}"),
-        TimeRemainingColumn(compact=True),
-        TextColumn("[dim]{task.fields[note]}"),
+        TextColumn("[bold]{task.description}", table_column=cut(max_width=console.width // 3)),
+        BarColumn(bar_width=24 if console.width >= WIDE else 8),
+        TextColumn("{task.percentage:>3.0f}%", table_column=cut(min_width=4)),
+        TimeRemainingColumn(compact=True, table_column=cut(min_width=8)),
+        TextColumn("{task.fields[rate]}", table_column=cut()),
+        TextColumn("[dim]{task.fields[note]}", table_column=cut(ratio=1)),
     )
     started = time.monotonic()
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Progress(*columns, console=console, expand=True) as bar:
         task = bar.add_task(what, total=total, completed=done, rate="", note="")
         finished = 0
 
         def advance(count: int, note: str) -> None:
             nonlocal finished
             finished += count
-            rate = f"{finished / max(time.monotonic() - started, 1e-9):,.0f} {unit}/s"
+            each = f" {unit}" if console.width >= WIDE else ""
+            rate = f"{finished / max(time.monotonic() - started, 1e-9):,.0f}{each}/s"
             bar.update(task, advance=count, rate=rate, note=note)
 
         yield advance

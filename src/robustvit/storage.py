@@ -54,7 +54,21 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise UserError(f"{path}: truncated or not a safetensors file ({error})") from None
     if header.get("format") != FORMAT:
         raise UserError(f"{path}: was not written by robustvit, so it does not say which model its weights belong to")
-    return tensors, json.loads(header["meta"])
+    try:
+        meta = json.loads(header["meta"])
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{path}: damaged: its description cannot be read ({error!r})") from None
+    return tensors, meta
+
+
+def read_meta(path: Path) -> dict[str, Any]:
+    """What a file says of itself, without its tensors; empty where it says nothing that can be read."""
+    try:
+        with safe_open(path, "pt") as file:
+            meta = json.loads((file.metadata() or {}).get("meta", "{}"))
+    except (SafetensorError, OSError, ValueError):
+        return {}
+    return meta if isinstance(meta, dict) else {}
 
 
 def _is_pickle(path: Path) -> bool:

@@ -17,7 +17,7 @@ def parse_number(text: str | float, field: str = "eps") -> float:
     """A number as people write it: 0.03, 1e-3 or 8/255."""
     try:
         return float(Fraction(text.replace(" ", ""))) if isinstance(text, str) else float(text)
-    except (ValueError, ZeroDivisionError, TypeError):
+    except (ValueError, ZeroDivisionError, TypeError, OverflowError):
         raise UserError(f"{field}: {text!r} is not a number; write it like 0.03 or 8/255") from None
 
 

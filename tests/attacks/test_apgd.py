@@ -158,7 +158,7 @@ def test_restarts_of_apgd_ask_only_about_what_stands(trained_vit: Classifier, im
     Restarts(one, 3)(all_three, x, y)
     assert fell.any()
     standing = int((~fell).sum())
-    assert all_three.ledger.forward <= first.ledger.forward + len(x) + 2 * standing * (one.cost // 2 + 1)
+    assert all_three.ledger.forward <= first.ledger.forward + len(x) + 2 * standing * (one.cost() // 2 + 1)
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_the_cost_bounds_the_passes_that_an_image_takes(attack: Attack, tiny_vit
     x, y = images
     ask = Queries(tiny_vit)
     attack(ask, x, y)
-    assert 0 < ask.ledger.forward + ask.ledger.backward <= len(x) * attack.cost
+    assert 0 < ask.ledger.forward + ask.ledger.backward <= len(x) * attack.cost()
 
 
 @every_attack
@@ -294,6 +294,16 @@ def test_at_eps_zero_the_image_comes_back(attack: Attack, tiny_vit: Classifier, 
 def test_every_attack_has_a_name_for_reports(attack: Attack) -> None:
     assert attack.name
     assert attack.name == attack.name.lower()
+
+
+@pytest.mark.parametrize(
+    "y",
+    [torch.zeros(3, dtype=torch.int64), torch.zeros(4, dtype=torch.int32), torch.zeros(4), torch.tensor([0, 1, -1, 2])],
+    ids=["too few", "int32", "one number an image", "negative"],
+)
+def test_labels_that_cannot_be_are_an_error(y: Tensor) -> None:
+    with pytest.raises(UserError, match="labels: "):
+        FGSM(Threat("linf", 0.1))(lambda x: x.flatten(1), torch.rand(4, 1, 2, 2), y)
 
 
 def test_attackable_freezes_inside_and_restores_outside() -> None:

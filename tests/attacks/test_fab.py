@@ -121,7 +121,7 @@ def test_cost_is_what_an_unbroken_image_costs(targets: int, trained_vit: Classif
     attack, ask = FAB(Threat("linf", 1e-6), steps=2, targets=targets, restarts=2, seed=0), Queries(trained_vit)
     with attackable(trained_vit):
         attack.perturb(ask, x[right], y[right])
-    assert ask.ledger.forward + ask.ledger.backward == attack.cost * right.sum()
+    assert ask.ledger.forward + ask.ledger.backward == attack.cost() * right.sum()
 
 
 @every_norm

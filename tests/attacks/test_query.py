@@ -38,6 +38,31 @@ class Noisy(Watched):
         return super().forward(x) + torch.randn(len(x), 10)
 
 
+NO_MEMORY = ("[enforce fail] DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED when calling")
+
+
+@pytest.mark.parametrize("told", NO_MEMORY)
+def test_memory_that_ran_out_by_another_name_halves_the_batch_too(told: str) -> None:
+    sizes = []
+
+    def narrow(x: Tensor) -> Tensor:
+        sizes.append(len(x))
+        if len(x) > 3:
+            raise RuntimeError(told)
+        return x.flatten(1)[:, :4]
+
+    assert Queries(narrow)(torch.rand(8, 1, 2, 2)).shape == (8, 4)
+    assert sizes == [8, 4, 2, 2, 2, 2]
+
+
+def test_another_runtime_error_is_nobodys_memory() -> None:
+    def broken(x: Tensor) -> Tensor:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        Queries(broken)(torch.rand(8, 1, 2, 2))
+
+
 def test_the_input_gradient_of_an_image_does_not_depend_on_the_others() -> None:
     model, x = Watched(), torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1)).double()
     ascent = Queries(model).gradient(x, lambda logits: logits[:, 3].square())

@@ -105,7 +105,7 @@ def test_averaging_over_a_model_that_is_not_random_costs_more_and_loses_nothing(
     # They stay to the end: the best example then is at times not the one that fooled the model on the way.
     assert (fell[0] & ~fell[1]).sum() <= 1
     assert averaged.ledger.forward >= 2 * plain.ledger.forward
-    assert averaged.ledger.forward + averaged.ledger.backward <= EOT(attack, 2).cost * len(x)
+    assert averaged.ledger.forward + averaged.ledger.backward <= EOT(attack, 2).cost() * len(x)
 
 
 def test_between_the_attacks_too_the_averaged_prediction_counts() -> None:

@@ -1,7 +1,7 @@
 """A killed evaluation goes on, processes share one, and the verdicts do not depend on either."""
 
-import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from robustvit.attacks import APGD, PGD, Square, WorstOf
 from robustvit.data import DataSpec
-from robustvit.evaluation import Outcome, evaluate
+from robustvit.errors import UserError
+from robustvit.evaluation import Outcome, evaluate, verify
 from robustvit.models import Classifier
 from robustvit.threat import Threat
 
@@ -96,16 +97,49 @@ def test_windows_and_micro_batches_do_not_change_a_verdict(
     assert (found.correct != undisturbed.correct[:images]).sum() <= images // 50
 
 
-def test_a_finished_evaluation_is_not_made_again_but_another_one_is(trained_run: Path, tmp_path: Path) -> None:
-    def run(seed: int) -> Outcome:
+def test_a_finished_evaluation_is_not_made_again_and_is_not_lost_to_another_one(trained_run: Path, tmp_path: Path) -> None:
+    def run(seed: int, images: int = 20) -> Outcome:
         attack = PGD(THREAT, steps=2, seed=seed)
-        return evaluate(trained_run, "digits", [attack], tmp_path, images=20, device="cpu", checks=False)[0]
+        return evaluate(trained_run, "digits", attack, tmp_path, images=images, device="cpu", checks=False)[0]
 
-    first, again, other = run(0), run(0), run(1)
+    first, again, other, fewer = run(0), run(0), run(1), run(0, 5)
     assert again.provenance == first.provenance  # even the seconds: nothing was attacked
-    assert other.provenance["seed"] == 1
-    plan = json.loads((tmp_path / "outcomes" / "pgd-2_linf_0.06.windows" / "plan.json").read_text())
-    assert plan["identity"]["seed"] == 1
+    assert (first.name, other.name, fewer.name) == tuple(f"pgd-2 linf 0.06{number}" for number in ("", " #2", " #3"))
+    assert run(1).provenance == other.provenance
+    assert run(0, 5).provenance == fewer.provenance
+    for number, (n, seed) in {"": (20, 0), "_#2": (20, 1), "_#3": (5, 0)}.items():
+        kept = Outcome.load(tmp_path / "outcomes" / f"pgd-2_linf_0.06{number}.json")
+        assert (kept.n, kept.provenance["seed"]) == (n, seed)
+        assert verify(tmp_path / "outcomes" / f"pgd-2_linf_0.06{number}.json").violations == []
+
+
+def test_a_folder_is_for_one_model_on_one_set(trained_run: Path, few_digits: Path, tmp_path: Path) -> None:
+    def run(model: str | Path, data: str, out: Path) -> None:
+        evaluate(model, data, [None], out, images=5, device="cpu")
+
+    run(trained_run, "digits", tmp_path / "out")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=r"out: .* is for another model: .*Pass another --out"):
+        run("zoo:digits-robust", "digits", tmp_path / "out")
+    with pytest.raises(UserError, match=r"is for another set of images"):
+        run(trained_run, f"npz:{few_digits}", tmp_path / "out")
+    (tmp_path / "run").mkdir()
+    shutil.copytree(trained_run / "checkpoints", tmp_path / "run" / "checkpoints")
+    with pytest.raises(UserError, match=r"another model: the run's own is [0-9a-f]{16}"):
+        run("zoo:digits-robust", "digits", tmp_path / "run")
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_a_set_that_was_changed_in_place_is_another_one(trained_run: Path, tmp_path: Path) -> None:
+    """The same labels and the same first images; only the others are shuffled."""
+    test = DataSpec("digits").load("test")
+    x, y = test.x[:60, 0].numpy(), test.y[:60].numpy()
+    for order in (np.arange(60), np.r_[np.arange(8), 59:7:-1]):
+        np.savez(tmp_path / "set.npz", x_test=x[order], y_test=y)
+        if order[-1] == 59:
+            evaluate(trained_run, f"npz:{tmp_path / 'set.npz'}", [None], tmp_path / "out", device="cpu")
+    with pytest.raises(UserError, match="another set of images"):
+        evaluate(trained_run, f"npz:{tmp_path / 'set.npz'}", [None], tmp_path / "out", device="cpu")
 
 
 class Around(nn.Module):
@@ -127,17 +161,18 @@ def straight_through(x: Tensor) -> Tensor:
     return x + (rounded(x) - x).detach()
 
 
-def test_another_function_of_the_same_weights_is_another_evaluation(trained_vit: Classifier, tmp_path: Path) -> None:
+def test_another_function_of_the_same_weights_is_another_model(trained_vit: Classifier, tmp_path: Path) -> None:
     """Without its defence, or with a gradient where it had none: neither may inherit the other's verdicts."""
 
     def run(step: Callable[[Tensor], Tensor], out: Path | None) -> Outcome:
         attack, images = PGD(Threat("linf", 0.1), steps=5, seed=0), DataSpec("digits").load("test").subset(slice(20))
         return evaluate(Around(trained_vit, step), images, [attack], out, device="cpu", checks=False)[0]
 
-    for step in (rounded, straight_through, lambda x: x):
-        fresh = run(step, None)
-        assert np.array_equal(run(step, tmp_path).correct, fresh.correct)
-    assert run(rounded, None).accuracy > fresh.accuracy
+    run(rounded, tmp_path)
+    for step in (straight_through, lambda x: x):
+        with pytest.raises(UserError, match="another model: one of the same weights that answers differently"):
+            run(step, tmp_path)
+    assert run(rounded, None).accuracy > run(lambda x: x, None).accuracy
 
 
 def test_without_evidence_no_adversarial_image_is_kept(trained_run: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Evidence proves an outcome, and every way of tampering with it shows."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -150,7 +151,7 @@ TAMPERED = {
     "no threat": (lambda p: edit_summary(p, threat=None), "not a readable outcome"),
     "no number of draws": (lambda p: edit_summary(p, draws="many"), "not a readable outcome"),
     "labels of no image": (lambda p: edit_array(p, "y", lambda a: None, keep=3), "not a readable outcome"),
-    "other images": (lambda p: edit_array(p, "index", lambda a: a.__iadd__(1)), "not the images that were judged"),
+    "other images": (lambda p: edit_array(p, "index", lambda a: a.__iadd__(1)), "chosen: .* said"),
     "a fall that was none": (claim_fall, "above eps|classified correctly"),
 }
 
@@ -162,7 +163,7 @@ def test_tampering_is_a_violation(how: str, judged: Path) -> None:
     # Files that contradict each other are not even read.
     found = CliRunner().invoke(app, ["verify", str(judged)])
     assert found.exit_code == 1
-    assert any(part in found.output + str(found.exception) for part in message.split("|"))
+    assert re.search(message, found.output + str(found.exception))
 
 
 def test_a_module_and_images_from_python_are_verified_too(trained_vit: Classifier, tmp_path: Path) -> None:

@@ -121,7 +121,37 @@ def test_the_headline_is_the_strongest_attack_at_the_eps_of_most_outcomes(tmp_pa
     share = {o.name: f"{100 * o.accuracy:.1f}" for o in map(Outcome.load, (folder / "outcomes").glob("*.json"))}
     assert float(share["fgsm linf 0.4"]) < float(share["fgsm linf 0.08"]) < float(share["pgd-3 linf 0.08"])
     page = Page(write_report([folder], tmp_path / "report.html"))
-    assert re.search(r"clean images\s*" + re.escape(share["fgsm linf 0.08"]) + "%under fgsm linf 0.08n = 40", page.text)
+    assert re.search(r"clean imagesn = 40\s*" + re.escape(share["fgsm linf 0.08"]) + "%under fgsm linf 0.08n = 40", page.text)
+
+
+def test_what_speaks_against_a_number_stands_beside_it(tmp_path: Path) -> None:
+    """A step without a gradient in front of the model: what the evaluator warns of, the page must say."""
+
+    class Rounded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = linear()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.model((4 * x).round() / 4)
+
+    with torch.random.fork_rng(devices=[]):
+        (outcome,) = evaluate(Rounded(), "digits", PGD(LINF, steps=3, seed=0), tmp_path / "run", images=40, device="cpu")
+    warnings = outcome.provenance["warnings"]
+    assert warnings
+    page = Page(write_report([tmp_path / "run"], tmp_path / "report.html"))
+    assert "Suspect: " in page.text
+    for warning in warnings:
+        assert all(warning[part] in page.text for part in ("name", "message", "advice"))
+    assert "What speaks against" not in Page(write_report([judged(tmp_path / "fine")], tmp_path / "fine.html")).text
+
+
+def test_another_models_outcomes_are_not_shown_under_a_runs_recipe(trained_run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained_run, tmp_path / "run")
+    evaluate("zoo:digits-robust", "digits", [None], tmp_path / "other", images=5, device="cpu")
+    shutil.copytree(tmp_path / "other" / "outcomes", run / "outcomes", dirs_exist_ok=True)
+    with pytest.raises(UserError, match=r"'clean' is of model [0-9a-f]{16}, the run's own weights are"):
+        write_report([run], tmp_path / "report.html")
 
 
 def test_a_page_loads_nothing(whole_run: Path, tmp_path: Path) -> None:

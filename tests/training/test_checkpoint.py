@@ -52,10 +52,10 @@ def test_training_goes_on_exactly_from_a_saved_state(model, name, tmp_path):
     optimizer = make_optimizer(Optim(name), model)
     train(model, optimizer, 2)
     average = {key: tensor / 3 for key, tensor in model.state_dict().items()}
-    checkpoint.save_state(tmp_path / "resume.safetensors", State(2, 1, 0.5, 7), model, average, optimizer)
+    checkpoint.save_state(tmp_path / "resume.safetensors", State("recipe", "data", 2, 1, 0.5, 7), model, average, optimizer)
 
     restored = checkpoint.load_state(tmp_path / "resume.safetensors")
-    assert restored.state == State(2, 1, 0.5, 7)
+    assert restored.state == State("recipe", "data", 2, 1, 0.5, 7)
     assert equal(restored.ema, average)
     again = build(SPEC)
     again.load_state_dict(restored.model)
@@ -72,7 +72,7 @@ def test_optimiser_state_of_any_nesting_comes_back_in_its_own_types(model, tmp_p
         def state_dict(self):
             return {"rng": (3, (1, 2**40), None), 0: [{"Q": [torch.ones(2), torch.zeros(1)]}, True, 0.1, "ab,b->a"]}
 
-    checkpoint.save_state(tmp_path / "resume.safetensors", State(), model, {}, Odd())
+    checkpoint.save_state(tmp_path / "resume.safetensors", State("recipe", "data"), model, {}, Odd())
     found = checkpoint.load_state(tmp_path / "resume.safetensors").optimizer
     assert found["rng"] == (3, (1, 2**40), None)
     assert found[0][1:] == [True, 0.1, "ab,b->a"]
@@ -117,7 +117,7 @@ def test_foreign_files_are_refused(model, tmp_path):
 
 def test_training_state_is_not_taken_for_a_model(model, tmp_path):
     path = tmp_path / "resume.safetensors"
-    checkpoint.save_state(path, State(), model, {}, make_optimizer(Optim(), model))
+    checkpoint.save_state(path, State("recipe", "data"), model, {}, make_optimizer(Optim(), model))
     with pytest.raises(UserError, match=r"accepted: best\.safetensors"):
         load_model(path)
 

@@ -3,9 +3,11 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from robustvit import storage
 from robustvit.attacks import PGD
 from robustvit.config import override
 from robustvit.data import hold_out
@@ -157,6 +159,34 @@ def test_folder_of_another_run_is_refused_and_left_alone(small, tmp_path):
     with pytest.raises(UserError, match="exists and is not a run"):
         train(small, tmp_path / "mine")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_other_training_images_are_another_run(small, tmp_path, finished):
+    recipe = small if finished else override(small, ["phases.0.epochs=3"])
+    run = train(small, tmp_path / "run")
+    if not finished:
+        (run / "checkpoints" / "last.safetensors").unlink()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    held = np.load(small.data.path)
+    np.savez(tmp_path / "other.npz", **{**held, "x_train": held["x_train"][::-1]})
+    with pytest.raises(UserError, match=r"resume\.safetensors: of another run, whose training images have another hash"):
+        train(small, run, f"data.path={tmp_path / 'other.npz'}")
+    assert all(path.read_bytes() == content for path, content in before.items())
+    assert recipe.data == small.data
+
+
+def test_a_state_of_another_recipe_or_shape_is_not_gone_on_with(small, tmp_path):
+    one, other = train(small, tmp_path / "one"), train(small, tmp_path / "other", "seed=5")
+    state = "checkpoints/resume.safetensors"
+    (one / state).write_bytes((other / state).read_bytes())
+    with pytest.raises(UserError, match="of another run, whose recipe have another hash"):
+        train(small, one)
+    tensors, meta = storage.read(other / state)
+    name = next(name for name in tensors if name.startswith("model.") and tensors[name].dim() > 1)
+    storage.write(other / state, {**tensors, name: tensors[name][:1]}, meta)
+    with pytest.raises(UserError, match="damaged: backbone"):
+        train(small, other, "seed=5")
 
 
 def test_finished_run_started_again_changes_nothing(small, tmp_path):

@@ -95,7 +95,7 @@ def test_state_with_layer_decay_survives_a_checkpoint(tiny_vit: Classifier, kind
     optimizer = make_optimizer(optim, tiny_vit)
     set_lr(optimizer, 1e-3)
     step(optimizer)
-    save_state(tmp_path / "state.safetensors", State(step=1), tiny_vit, {}, optimizer)
+    save_state(tmp_path / "state.safetensors", State("recipe", "data", step=1), tiny_vit, {}, optimizer)
     weights = {name: tensor.clone() for name, tensor in tiny_vit.state_dict().items()}
     step(optimizer)
     onward = {name: tensor.clone() for name, tensor in tiny_vit.state_dict().items()}

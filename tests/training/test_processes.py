@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from robustvit import config
+from robustvit import config, storage
 from robustvit.attacks import PGD
 from robustvit.config import Recipe
 from robustvit.data.augment import Erasing, Flip, PadCrop
-from robustvit.objectives import AWP, TRADES, Standard
+from robustvit.objectives import AWP, PGDAT, TRADES, Standard
 from robustvit.threat import Threat
 from robustvit.training import checkpoint
 from robustvit.training.loop import fit
-from robustvit.training.schedule import Phase
+from robustvit.training.schedule import Constant, Phase
 
 
-def launch(recipe: Path, out: Path) -> subprocess.CompletedProcess:
+def launch(recipe: Path, out: Path, *overrides: str) -> subprocess.CompletedProcess:
     # accelerate's own launcher starts several CPU processes only through MPI; on GPUs it does what torchrun does.
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command = [*launcher, "-m", "robustvit", "train", str(recipe), "--out", str(out), "--device", "cpu"]
+    command = [*launcher, "-m", "robustvit", "train", str(recipe), *overrides, "--out", str(out), "--device", "cpu"]
     command += ["--track", "tensorboard"]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=90)
 
@@ -49,6 +49,35 @@ def test_two_processes_train_the_model_that_one_does(phased: Recipe, tmp_path: P
     lines = [(run / "metrics.jsonl").read_text().splitlines() for run in (one, two)]
     assert len(lines[0]) == len(lines[1])
     assert len(list((two / "tensorboard").glob("events.out.*"))) == 1  # only the main process tells
+
+
+def test_running_statistics_are_the_same_everywhere_so_that_a_run_goes_on_exactly(small: Recipe, tmp_path: Path) -> None:
+    """Each process sees other images; without an exchange only the first one's statistics would come back."""
+    args = {"channels": [8, 8, 16, 16], "stem_width": 8}
+    adversary = PGD(Threat("linf", 0.1), steps=1)
+    recipe = replace(
+        small,
+        model=replace(small.model, name="resnet_mini", args=args),
+        phases=(Phase(PGDAT(adversary), 2),),
+        optim=replace(small.optim, schedule=Constant()),  # which does not ask how long the run is
+        ema=0.9,
+        select=replace(adversary, seed=0),
+    )
+    config.save(recipe, tmp_path / "recipe.yaml")
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    assert launch(tmp_path / "recipe.yaml", whole).returncode == 0
+    assert launch(tmp_path / "recipe.yaml", stopped, "phases.0.epochs=1").returncode == 0
+    # A run of one epoch is what one of two looks like after its first, but for what its state says of itself.
+    state = stopped / "checkpoints" / "resume.safetensors"
+    tensors, meta = storage.read(state)
+    meta["state"]["recipe"] = recipe.hash()
+    storage.write(state, tensors, meta)
+    config.save(recipe, stopped / "recipe.yaml")
+    (stopped / "checkpoints" / "last.safetensors").unlink()
+    result = launch(tmp_path / "recipe.yaml", stopped)
+    assert result.returncode == 0, result.stderr
+    a, b = (checkpoint.read(run / "checkpoints" / "last.safetensors")[0] for run in (whole, stopped))
+    assert all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_an_error_on_two_processes_is_told_without_hanging(phased: Recipe, tmp_path: Path) -> None:

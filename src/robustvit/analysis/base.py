@@ -14,7 +14,6 @@ from robustvit.config import to_data
 from robustvit.data import Images
 from robustvit.errors import UserError
 from robustvit.evaluation.judge import judging
-from robustvit.evaluation.parts import digest
 from robustvit.evaluation.run import versions
 from robustvit.models import fingerprint
 
@@ -45,7 +44,7 @@ class Analysis:
         return {
             "parameters": to_data(self),
             "models": [{"name": s.name, "epoch": s.epoch, "fingerprint": fingerprint(s.model)} for s in subjects],
-            "data": {"name": images.name, "images": len(images), "classes": images.classes, "digest": digest(images)},
+            "data": {"name": images.name, "images": len(images), "classes": images.classes, "digest": images.digest()},
             "versions": versions(subjects[0].device),
         }
 

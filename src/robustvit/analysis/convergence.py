@@ -61,7 +61,7 @@ class Convergence(Analysis):
         points = images.subset(slice(self.points))
         attacks = [PGD(self.threat, steps=steps, step=self.step) for steps in self.steps]
         long = PGD(self.threat, steps=self.long_steps, step=self.long_step, step_unit="eps")
-        calls = len(subjects) * self.points * self.restarts * sum(attack.cost + 1 for attack in (*attacks, long))
+        calls = len(subjects) * self.points * self.restarts * sum(attack.cost() + 1 for attack in (*attacks, long))
         final, path = [], []
         with progress(calls, self.name, "model calls") as advance:
             for subject in subjects:

@@ -42,7 +42,7 @@ class Effectiveness(Analysis):
         runs = [[self._attack(steps, seed) for steps in (*self.steps, self.oracle)] for seed in self._seeds()]
         # [models, seeds, attacks (the oracle last), images]
         losses = np.empty((len(subjects), self.seeds, len(self.steps) + 1, len(images)), np.float32)
-        calls = len(subjects) * len(images) * sum(attack.cost + 1 for run in runs for attack in run)
+        calls = len(subjects) * len(images) * sum(attack.cost() + 1 for run in runs for attack in run)
         with progress(calls, self.name, "model calls") as advance:
             for subject, of_model in zip(subjects, losses, strict=True):
                 ask = subject.ask(images, advance)

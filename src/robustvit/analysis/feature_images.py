@@ -45,7 +45,7 @@ class FeatureImages(Analysis):
         generator = torch.Generator().manual_seed(self.seed)
         targets = self._targets(subjects, images, generator)
         start = torch.rand(len(targets), *images.shape, generator=generator)
-        calls = len(subjects) * len(targets) * (attack.cost + 2)
+        calls = len(subjects) * len(targets) * (attack.cost() + 2)
         rows, made = [], []
         with progress(calls, self.name, "model calls") as advance:
             for subject in subjects:

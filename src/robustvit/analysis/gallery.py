@@ -37,7 +37,7 @@ class Gallery(Analysis):
         shown = images.subset(slice(self.count))
         x, y = shown.batch(slice(None))
         rows, changed = [], []
-        with progress(len(subjects) * len(shown) * (attack.cost + 2), self.name, "model calls") as advance:
+        with progress(len(subjects) * len(shown) * (attack.cost() + 2), self.name, "model calls") as advance:
             for subject in subjects:
                 ask, here = subject.ask(shown, advance), x.to(subject.device)
                 x_adv = attack(ask, here, y.to(subject.device))

@@ -14,7 +14,7 @@ from robustvit.analysis import ANALYSES, Analysis, Finding, Subject
 from robustvit.data import DataSpec, Images
 from robustvit.device import find_device
 from robustvit.errors import UserError, unknown
-from robustvit.evaluation.defaults import Defaults, defaults_of
+from robustvit.evaluation.defaults import Defaults, defaults_of, run_of
 from robustvit.models import load_model
 from robustvit.report.contents import read_log
 from robustvit.training.checkpoint import read
@@ -57,7 +57,7 @@ def analyze(
 
 def defaults_for(models: Sequence[str]) -> Defaults:
     """What the command line leaves open, by the first model; a checkpoint has the defaults of its run."""
-    run = _run_of(Path(models[0]))
+    run = run_of(Path(models[0]))
     return defaults_of(str(run or models[0]))
 
 
@@ -103,14 +103,8 @@ def _named(model: str) -> tuple[str, float | None]:
     path = Path(model)
     if (path / "recipe.yaml").is_file():
         return path.resolve().name, None
-    run = _run_of(path)
+    run = run_of(path)
     return (run.resolve().name, _epoch(path, run / "metrics.jsonl")) if run else (model, None)
-
-
-def _run_of(checkpoint: Path) -> Path | None:
-    """The run's folder, if this is one of its checkpoints."""
-    run = checkpoint.parent.parent
-    return run if checkpoint.is_file() and checkpoint.parent.name == "checkpoints" and (run / "recipe.yaml").is_file() else None
 
 
 def _epoch(checkpoint: Path, log: Path) -> float | None:

@@ -51,7 +51,7 @@ class Semantic(Analysis):
         clean = np.zeros((len(judges), len(images)), bool)
         shown = np.empty((len(makers), min(SHOWN, len(images)), *images.shape), np.float32)
         asked = sum(judge.label != maker.label for maker in makers for judge in judges)
-        calls = len(images) * (len(makers) * attack.cost + len(SIGNS) * asked + len(judges))
+        calls = len(images) * (len(makers) * attack.cost() + len(SIGNS) * asked + len(judges))
         with progress(calls, self.name, "model calls") as advance:
             asks = {subject.label: subject.ask(images, advance) for subject in subjects}
             for judge, of_judge in zip(judges, clean, strict=True):

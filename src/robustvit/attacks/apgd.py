@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from robustvit import noise
-from robustvit.attacks.base import Attack
+from robustvit.attacks.base import CLASSES, Attack
 from robustvit.attacks.losses import LOSSES, TARGETED_LOSSES, loss_named
 from robustvit.attacks.query import Model, Queries
 from robustvit.attacks.targets import likeliest_others
@@ -47,11 +47,10 @@ class APGD(Attack):
     def name(self) -> str:
         return f"apgd-{NAMES.get(self.loss, self.loss)}"
 
-    @property
-    def cost(self) -> int:
+    def cost(self, classes: int = CLASSES) -> int:
         # Each stage asks at its start too; and once more at the end where answers are random.
         run = 2 * (self.steps + (3 if self.threat.norm == "l1" else 1)) + 1
-        return 1 + run * self.targets if self.loss in TARGETED_LOSSES else run
+        return 1 + run * min(self.targets, classes - 1) if self.loss in TARGETED_LOSSES else run
 
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         ask = Queries.of(model)

@@ -12,6 +12,8 @@ from robustvit.attacks.query import Model, Queries
 from robustvit.errors import UserError
 from robustvit.threat import Threat
 
+CLASSES = 10  # where nobody says how many
+
 
 class Attack:
     """Base of all attacks: frozen dataclasses that implement `perturb`.
@@ -25,6 +27,7 @@ class Attack:
     def __call__(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         """The checked way in: bad images and NaN logits are errors, and what comes back is clipped once more."""
         check_images(x)
+        check_labels(y, x)
         if len(x) == 0:
             return x.clone()
         with attackable(model):
@@ -42,9 +45,8 @@ class Attack:
         """The attack itself, unchecked, on a model that is `attackable`: the training loop's hot path."""
         raise NotImplementedError(f"{type(self).__name__} does not implement perturb()")
 
-    @property
-    def cost(self) -> int:
-        """Forward plus backward passes that an image costs at most: what progress is measured in."""
+    def cost(self, classes: int = CLASSES) -> int:
+        """Forward plus backward passes that an image costs at most, of so many classes: what progress is measured in."""
         raise NotImplementedError(f"{type(self).__name__} does not implement cost")
 
     @property
@@ -127,3 +129,15 @@ def check_images(x: Tensor) -> None:
             f"images: values from {float(x.min()):.3g} to {float(x.max()):.3g}; accepted: [0, 1]. "
             "Normalisation belongs inside the model: see robustvit.Classifier"
         )
+
+
+def check_labels(y: Tensor, x: Tensor) -> None:
+    """Classes, int64 [batch], or shares of classes, float [batch, classes]."""
+    hard = y.dim() == 1 and y.dtype == torch.int64
+    if len(y) != len(x) or not (hard or (y.dim() == 2 and y.is_floating_point())):
+        raise UserError(
+            f"labels: got {y.dtype} of shape {tuple(y.shape)} for {len(x)} images; accepted: int64 [{len(x)}], or shares of "
+            f"the classes, float [{len(x)}, classes]"
+        )
+    if hard and len(y) and int(y.min()) < 0:
+        raise UserError(f"labels: from {int(y.min())}; accepted: 0 or more")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from robustvit.attacks.apgd import APGD
-from robustvit.attacks.base import Attack
+from robustvit.attacks.base import CLASSES, Attack
 from robustvit.attacks.fab import FAB
 from robustvit.attacks.losses import hard_labels
 from robustvit.attacks.query import Model, Queries
@@ -41,7 +41,7 @@ class WorstOf(Attack):
 
     @property
     def name(self) -> str:
-        return self.title
+        return self.title if self.precision in (None, "fp32") else f"{self.title}-{self.precision}"
 
     @property
     def threat(self) -> Threat:  # type: ignore[override]
@@ -51,9 +51,8 @@ class WorstOf(Attack):
     def seed(self) -> int | None:  # type: ignore[override]
         return self.attacks[0].seed
 
-    @property
-    def cost(self) -> int:
-        return sum(attack.cost + self.draws for attack in self.stages)
+    def cost(self, classes: int = CLASSES) -> int:
+        return sum(attack.cost(classes) + self.draws for attack in self.stages)
 
     @property
     def draws(self) -> int:

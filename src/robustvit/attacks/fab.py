@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from robustvit import noise
-from robustvit.attacks.base import Attack
+from robustvit.attacks.base import CLASSES, Attack
 from robustvit.attacks.hyperplane import nearest
 from robustvit.attacks.losses import hard_labels, targeted_margin
 from robustvit.attacks.query import Ascent, Model, Queries
@@ -16,7 +16,6 @@ from robustvit.errors import UserError
 from robustvit.threat import Threat
 
 DUAL = {"linf": 1, "l2": 2, "l1": torch.inf}  # the order of the norm that measures gradients
-CLASSES = 10  # that `cost` reckons with
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +57,11 @@ class FAB(Attack):
     def name(self) -> str:
         return "fab-t" if self.targets else "fab"
 
-    @property
-    def cost(self) -> int:
-        """Untargeted, an iteration takes a backward pass a class; how many there are only the model knows."""
+    def cost(self, classes: int = CLASSES) -> int:
+        """Untargeted, an iteration takes a backward pass a class."""
         if self.targets:
-            return 1 + 3 * self.steps * self.targets * self.restarts
-        return (CLASSES + 2) * self.steps * self.restarts
+            return 1 + 3 * self.steps * min(self.targets, classes - 1) * self.restarts
+        return (classes + 2) * self.steps * self.restarts
 
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         ask = Queries.of(model)

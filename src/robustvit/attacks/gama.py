@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from robustvit import noise
-from robustvit.attacks.base import Attack
+from robustvit.attacks.base import CLASSES, Attack
 from robustvit.attacks.losses import gama
 from robustvit.attacks.query import Model, Queries
 from robustvit.attacks.window import Rows, Window
@@ -33,8 +33,7 @@ class GAMA(Attack):
         if not 0 <= self.weight < float("inf"):
             raise UserError(f"gama.weight: {self.weight}; accepted: a finite number, 0 or more")
 
-    @property
-    def cost(self) -> int:
+    def cost(self, classes: int = CLASSES) -> int:
         return 2 * self.steps + 3  # asked about the last once more where answers are random
 
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:

@@ -79,14 +79,15 @@ LOSSES: dict[str, Loss] = {
 }
 TARGETED_LOSSES: dict[str, Loss] = {"targeted_dlr": targeted_dlr, "targeted_margin": targeted_margin}
 _ALL = LOSSES | TARGETED_LOSSES
-_NEEDS = {"dlr": (3, "margin"), "targeted_dlr": (4, "targeted_margin")}
+# How many classes a loss needs, and what is taken where there are fewer.
+NEEDS = {"dlr": (3, "margin"), "targeted_dlr": (4, "targeted_margin")}
 
 
 def loss_named(name: str) -> Loss:
     """The loss of that name or, said aloud, the one to take where the model has too few classes for it."""
 
     def loss(logits: Tensor, *references: Tensor) -> Tensor:
-        needed, instead = _NEEDS.get(name, (0, name))
+        needed, instead = NEEDS.get(name, (0, name))
         if logits.shape[1] >= needed:
             return _ALL[name](logits, *references)
         warnings.warn(f"{name} needs {needed} classes and the model has {logits.shape[1]}: {instead} is used", stacklevel=2)

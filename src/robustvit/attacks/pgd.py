@@ -6,7 +6,7 @@ from typing import Any, Literal, Self, get_args
 from torch import Tensor
 
 from robustvit import noise
-from robustvit.attacks.base import Attack
+from robustvit.attacks.base import CLASSES, Attack
 from robustvit.attacks.losses import LOSSES, loss_named
 from robustvit.attacks.query import Model, Queries
 from robustvit.errors import UserError, unknown
@@ -64,8 +64,7 @@ class PGD(Attack):
             x_adv = self.threat.project(x_adv + self.step_size * self.threat.steepest(uphill * grad, x_adv), x)
         return x_adv
 
-    @property
-    def cost(self) -> int:
+    def cost(self, classes: int = CLASSES) -> int:
         return 2 * self.steps + (self.loss == "kl")
 
     def scaled(self, factor: float) -> Self:
@@ -100,6 +99,5 @@ class FGSM(Attack):
         )
         return one_step.perturb(model, x, y)
 
-    @property
-    def cost(self) -> int:
+    def cost(self, classes: int = CLASSES) -> int:
         return 2

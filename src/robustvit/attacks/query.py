@@ -146,7 +146,9 @@ class Queries:
             try:
                 answers.append(work(x[part], *(tensor[part] for tensor in aligned)))
                 begin = part.stop
-            except torch.OutOfMemoryError:
+            except RuntimeError as error:  # of which torch.OutOfMemoryError is one
+                if not _out_of_memory(error):
+                    raise
                 size = len(x[part])
                 if size == 1:
                     raise UserError("memory: not even one image fits on the device; use a larger one, or the CPU") from None
@@ -159,6 +161,12 @@ class Queries:
         if len(answers) == 1:
             return answers[0]
         return tuple(torch.cat(column) for column in zip(*answers, strict=True))
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    """The CPU's allocator and CUDA's libraries have no class of their own for it."""
+    told = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(each in str(error) for each in told)
 
 
 def _mean(draws: list[Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robustvit import noise
-from robustvit.attacks.base import Attack
+from robustvit.attacks.base import CLASSES, Attack
 from robustvit.attacks.losses import margin
 from robustvit.attacks.pyramids import Pyramids
 from robustvit.attacks.query import Model, Queries
@@ -41,8 +41,7 @@ class Square(Attack):
         if not 0 < self.p <= 1:
             raise UserError(f"square.p: {self.p}; accepted: above 0, up to 1")
 
-    @property
-    def cost(self) -> int:
+    def cost(self, classes: int = CLASSES) -> int:
         return self.queries + 2  # asked about the best once more where answers are random
 
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:

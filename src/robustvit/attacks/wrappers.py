@@ -6,7 +6,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from robustvit.attacks.base import Attack
+from robustvit.attacks.base import CLASSES, Attack
 from robustvit.attacks.losses import cross_entropy, hard_labels
 from robustvit.attacks.query import Model, Queries
 from robustvit.errors import UserError
@@ -63,9 +63,8 @@ class Restarts(Wrapper):
     def name(self) -> str:
         return f"{self.inner.name}x{self.count}"
 
-    @property
-    def cost(self) -> int:
-        return self.count * (self.inner.cost + self.draws)
+    def cost(self, classes: int = CLASSES) -> int:
+        return self.count * (self.inner.cost(classes) + self.draws)
 
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         ask = Queries.of(model)
@@ -98,9 +97,8 @@ class InPrecision(Wrapper):
     def name(self) -> str:
         return self.inner.name if self.precision == "fp32" else f"{self.inner.name}-{self.precision}"
 
-    @property
-    def cost(self) -> int:
-        return self.inner.cost
+    def cost(self, classes: int = CLASSES) -> int:
+        return self.inner.cost(classes)
 
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         return self.inner.perturb(replace(Queries.of(model), precision=self.precision), x, y)
@@ -121,9 +119,8 @@ class EOT(Wrapper):
     def name(self) -> str:
         return f"{self.inner.name}-eot{self.draws}"
 
-    @property
-    def cost(self) -> int:
-        return self.draws * self.inner.cost
+    def cost(self, classes: int = CLASSES) -> int:
+        return self.draws * self.inner.cost(classes)
 
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         return self.inner.perturb(replace(Queries.of(model), draws=self.draws), x, y)
@@ -144,9 +141,8 @@ class LogitScaling(Wrapper):
     def name(self) -> str:
         return f"{self.inner.name}-scale{self.factor:g}"
 
-    @property
-    def cost(self) -> int:
-        return self.inner.cost
+    def cost(self, classes: int = CLASSES) -> int:
+        return self.inner.cost(classes)
 
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         return self.inner.perturb(replace(Queries.of(model), scale=self.factor), x, y)

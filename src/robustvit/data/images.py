@@ -1,5 +1,6 @@
 """Labelled images: labels in memory; pixels there too, as stored, or in a store. They become floats batch by batch."""
 
+import hashlib
 from dataclasses import dataclass, replace
 
 import torch
@@ -72,6 +73,17 @@ class Images:
             order = torch.randperm(len(self), generator=torch.Generator().manual_seed(sample_seed))
         index = order[:count].sort().values
         return self.subset(index.to(self.x.device)), index
+
+    def digest(self, most: int | None = None) -> str:
+        """Of labels and images, or of `most` images evenly spread; of stored ones what their store says of them."""
+        hashed = hashlib.sha256(self.y.cpu().numpy().tobytes())
+        some = slice(None, None, max(1, len(self) // most) if most else 1)
+        if isinstance(self.x, Stored):
+            hashed.update(self.x[some].signature())
+        else:
+            hashed.update(f"{self.x.dtype} {self.shape}".encode())
+            hashed.update(self.x[some].cpu().contiguous().numpy().tobytes())
+        return hashed.hexdigest()[:16]
 
     def kept(self, limit: int | None = None) -> "Images":
         """Read into memory, if that takes `limit` bytes at most, by default IN_MEMORY."""

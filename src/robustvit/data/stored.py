@@ -8,6 +8,8 @@ from torch import Tensor
 
 from robustvit.progress import Advance, progress
 
+SAMPLED = 256  # images whose pixels tell a set from another
+
 
 class Store:
     """Base of what holds images outside of memory, and gives them as uint8 pixels of one shape."""
@@ -23,6 +25,11 @@ class Store:
     def read(self, places: Sequence[int], advance: Advance) -> Tensor:
         """The images at these places, uint8 [N, C, H, W] on the CPU; `advance` is told of each that is done."""
         raise NotImplementedError(f"{type(self).__name__} does not implement read()")
+
+    def signature(self, places: Sequence[int]) -> bytes:
+        """Tells these images from others without reading all: by default the pixels of some, evenly spread."""
+        some = places[:: max(1, len(places) // SAMPLED)]
+        return self.read(some, lambda count, note: None).numpy().tobytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,9 @@ class Stored:
 
     def to(self, device: torch.device | str) -> "Stored":
         return replace(self, device=device)
+
+    def signature(self) -> bytes:
+        return self.store.signature(self.places.tolist())
 
     def read(self, note: str | None = None) -> Tensor:
         """All of them; with a `note`, under a progress bar of that name."""

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,10 @@ class Tars(Originals):
             image = Image.open(io.BytesIO(file.read(length)))
         image.load()
         return image
+
+    def mark(self, place: int) -> str:
+        archive, offset, length = self.members[place].tolist()
+        return f"{os.path.basename(self.paths[archive])} {offset} {length}"
 
     def where(self, place: int) -> str:
         archive, offset, _ = self.members[place].tolist()

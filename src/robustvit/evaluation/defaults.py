@@ -57,11 +57,20 @@ class Defaults:
 
 def defaults_of(model: str) -> Defaults:
     if model.startswith(zoo.PREFIX):  # its own folder keeps what was published with it
-        return Defaults(config.load(zoo.find(model) / "recipe.yaml"), Path("runs") / model.removeprefix(zoo.PREFIX))
+        return Defaults(config.load(zoo.find(model) / "recipe.yaml"), Path("runs/zoo") / model.removeprefix(zoo.PREFIX))
     folder = Path(model)
     if (folder / "recipe.yaml").is_file():
         return Defaults(config.load(folder / "recipe.yaml"), folder)
+    if run := run_of(folder):  # what a run is judged by is its best weights; others get a folder beside it
+        out = run if folder.stem == "best" else run.with_name(f"{run.resolve().name}-{folder.stem}")
+        return Defaults(config.load(run / "recipe.yaml"), out)
     return Defaults(None, Path("runs") / folder.stem)
+
+
+def run_of(checkpoint: Path) -> Path | None:
+    """The run's folder, if this is one of its checkpoints."""
+    run = checkpoint.parent.parent
+    return run if checkpoint.is_file() and checkpoint.parent.name == "checkpoints" and (run / "recipe.yaml").is_file() else None
 
 
 def _trained_against(recipe: Recipe | None) -> Threat | None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from robustvit.attacks import PGD, Attack, Model, Queries, attackable
-from robustvit.attacks.losses import cross_entropy, margin
+from robustvit.attacks.losses import NEEDS, cross_entropy, margin
 from robustvit.threat import Threat
 
 IMAGES = 64
@@ -83,6 +83,27 @@ def of_stages(stages: Sequence[Mapping[str, Any]], n: int) -> list[Suspicion]:
             "and other seeds, and an attack on a copy of the model without the step that hides its gradient",
         )
     ]
+
+
+def of_classes(attack: Attack, classes: int) -> list[Suspicion]:
+    """Losses that compare several classes have none to compare where there are few."""
+    named = {loss for stage in attack.stages for loss in _losses(stage)}
+    instead = {loss: NEEDS[loss][1] for loss in sorted(named & NEEDS.keys()) if classes < NEEDS[loss][0]}
+    if not instead:
+        return []
+    said = ", ".join(f"{loss} as {other}" for loss, other in instead.items())
+    return [
+        Suspicion(
+            "few-classes",
+            f"the model has {classes} classes, too few for some of the attack's losses: it ran {said}",
+            "nothing, if you know that it is not the same attack as on many classes",
+        )
+    ]
+
+
+def _losses(attack: Attack) -> list[str]:
+    inner = getattr(attack, "inner", None)
+    return _losses(inner) if inner else [getattr(attack, "loss", "")]
 
 
 def of_answers(same: bool, n: int) -> list[Suspicion]:

@@ -3,17 +3,18 @@
 import hashlib
 import json
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, count, pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from robustvit import storage
-from robustvit.data import Images
 from robustvit.errors import UserError
-from robustvit.evaluation.judge import Answers, Verdicts, alike
+from robustvit.evaluation.judge import Answers, Verdicts
+from robustvit.evaluation.outcome import file_name
 
 EXAMPLES = 8  # adversarial images that a report shows, broken or not
 
@@ -85,28 +86,33 @@ def merged(windows: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def open_parts(
-    folder: Path | None,
-    wanted: dict[str, Any],
-    windows: list[tuple[int, int]],
-    evidence: bool,
-    answers: Answers = (),
+    folder: Path | None, wanted: dict[str, Any], windows: list[tuple[int, int]], evidence: bool, answers: Answers = ()
 ) -> Parts:
-    """Go on with the folder if it holds this very evaluation, whatever its windows; else begin it anew.
-
-    `answers` tell models apart that have the same weights but are different functions.
-    """
+    """Begin a folder, or go on with one that holds this very evaluation, whatever its windows."""
     if folder is None:
         return Parts(None, windows)
-    path, wanted = folder / "plan.json", {**wanted, "evidence": evidence}
-    held = read_plan(path) if path.exists() else None
-    same = held is not None and held["identity"] == json.loads(json.dumps(wanted))
-    if held is not None and same and alike(held["answers"], answers):
+    if (held := _held(folder)) is not None:
         return Parts(folder, [(begin, end) for begin, end in held["windows"]], evidence)
-    if folder.exists():
-        shutil.rmtree(folder)
-    content = json.dumps({"identity": wanted, "windows": windows, "answers": answers}, indent=1)
-    storage.replace_file(path, lambda: content.encode())
+    shutil.rmtree(folder, ignore_errors=True)  # a plan was never written, so nothing is lost
+    content = json.dumps({"identity": {**wanted, "evidence": evidence}, "windows": windows, "answers": answers}, indent=1)
+    storage.replace_file(folder / "plan.json", lambda: content.encode())
     return Parts(folder, windows, evidence)
+
+
+def free_name(out: Path | None, name: str, wanted: dict[str, Any], evidence: bool, taken: Collection[str]) -> str:
+    """The name itself, or `NAME #2`, … where that of another evaluation (more images, another seed) must not be lost."""
+    identity = json.loads(json.dumps({**wanted, "evidence": evidence}))
+    numbered = chain([name], (f"{name} #{number}" for number in count(2)))
+    for each in (each for each in numbered if each not in taken):
+        held = _held(out / f"{file_name(each)}.windows") if out else None
+        finished = out is not None and (out / f"{file_name(each)}.json").exists()
+        if held["identity"] == identity if held else not finished:
+            return each
+    raise AssertionError("there is always another number")
+
+
+def _held(folder: Path) -> dict[str, Any] | None:
+    return read_plan(folder / "plan.json") if (folder / "plan.json").exists() else None
 
 
 def read_plan(path: Path) -> dict[str, Any]:
@@ -115,10 +121,3 @@ def read_plan(path: Path) -> dict[str, Any]:
         return {"identity": plan["identity"], "windows": plan["windows"], "answers": plan.get("answers", ())}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not a readable plan ({error}); remove its folder to start the evaluation anew") from None
-
-
-def digest(images: Images) -> str:
-    """Of all labels and of the first images: enough to tell data sets apart without reading one that is large."""
-    hashed = hashlib.sha256(images.y.cpu().numpy().tobytes())
-    hashed.update(images.batch(slice(8))[0].cpu().contiguous().numpy().tobytes())
-    return hashed.hexdigest()[:16]

@@ -1,7 +1,6 @@
 """evaluate(): a model and a suite of attacks to Outcomes, each with its evidence."""
 
 import platform
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -15,9 +14,11 @@ from robustvit.config import to_data
 from robustvit.data import DataSpec, Images
 from robustvit.errors import UserError
 from robustvit.evaluation import masking, memory
-from robustvit.evaluation.judge import Verdicts, alike, answers, attack_window, check_answers, check_fits, judging
+from robustvit.evaluation.choice import Choice, choose
+from robustvit.evaluation.judge import Answers, Verdicts, alike, answers, attack_window, check_answers, judging
 from robustvit.evaluation.outcome import Outcome, file_name
-from robustvit.evaluation.parts import EXAMPLES, digest, identity, merged, open_parts, plan
+from robustvit.evaluation.parts import EXAMPLES, Parts, free_name, identity, merged, open_parts, plan
+from robustvit.evaluation.place import check_place
 from robustvit.evaluation.suites import Suite
 from robustvit.evaluation.tally import Tally
 from robustvit.evaluation.team import Team
@@ -28,7 +29,7 @@ from robustvit.progress import progress
 def evaluate(
     model: str | Path | nn.Module,
     data: str | DataSpec | Images,
-    suite: Suite,
+    suite: Suite | Attack,
     out: str | Path | None = None,
     images: int | None = None,
     sample_seed: int | None = None,
@@ -38,7 +39,7 @@ def evaluate(
     evidence: bool = True,
     checks: bool = True,
 ) -> list[Outcome]:
-    """Judge a model under every attack of the suite; with `out`, write the outcomes to OUT/outcomes.
+    """Judge a model under an attack or every one of a suite; with `out`, write the outcomes to OUT/outcomes.
 
     `images` takes the first so many, or with `sample_seed` a sample of that size. How many are attacked together (`window`) and
     asked for at once (`batch_size`) is found by what fits. With `out`, the same call goes on where a killed one was; `evidence`
@@ -53,36 +54,16 @@ def evaluate(
     modes = [module for module in model.modules() if module.training] if isinstance(model, nn.Module) else []
     classifier = load_model(model).to(team.device)
     try:
-        chosen, index, provenance = _choose(classifier, data, images, sample_seed, team)
-        provenance["model"] = {"name": type(model).__name__ if own else str(model), "fingerprint": fingerprint(classifier)}
+        choice = choose(classifier, data, images, sample_seed)
+        about = {"name": type(model).__name__ if own else str(model), "fingerprint": fingerprint(classifier)}
+        provenance = {"model": about, "data": choice.about, "versions": versions(team.device)}
         folder = Path(out) / "outcomes" if out else None
         with judging(classifier):
-            job = _Job(team, classifier, chosen, index, provenance, folder, evidence, checks, batch_size, window)
-            return [job.run(attack, name) for attack, name in zip(suite, outcome_names(suite), strict=True)]
+            job = _Job(team, classifier, choice, provenance, folder, evidence, checks, batch_size, window)
+            return [job.run(attack) for attack in ([suite] if isinstance(suite, Attack) else suite)]
     finally:
         for module in modes:  # a module that came from Python keeps its mode
             module.training = True
-
-
-def _choose(
-    classifier: Classifier, data: str | DataSpec | Images, images: int | None, sample_seed: int | None, team: Team
-) -> tuple[Images, Tensor, dict[str, Any]]:
-    """The images to judge, their places in the set, and what is to be said of them."""
-    spec = DataSpec.parse(data) if isinstance(data, str) else data
-    if isinstance(spec, DataSpec):
-        spec = spec.fitted(classifier.input_size, classifier.crop)  # recorded as what it came to
-    everything = spec if isinstance(spec, Images) else spec.load("test")
-    chosen, index = everything.first(images, sample_seed)
-    check_fits(classifier, chosen)
-    about = {
-        "name": everything.name,
-        "spec": None if isinstance(spec, Images) else to_data(spec),
-        "size": len(everything),
-        "sample_seed": sample_seed,
-        "classes": chosen.classes,
-        "digest": digest(chosen),
-    }
-    return chosen, index, {"model": {}, "data": about, "versions": versions(team.device)}
 
 
 @dataclass
@@ -91,8 +72,7 @@ class _Job:
 
     team: Team
     model: Classifier
-    chosen: Images
-    index: Tensor
+    choice: Choice
     provenance: dict[str, Any]  # of model, data and versions
     out: Path | None
     evidence: bool
@@ -100,26 +80,30 @@ class _Job:
     batch_size: int | None
     window: int | None
     suspicions: dict[str, list[masking.Suspicion]] = field(default_factory=dict)  # by norm
+    names: list[str] = field(default_factory=list)  # of the outcomes so far
 
     def __post_init__(self) -> None:
         x, y = self._batch(0, 2)
-        check_answers(self._ask(), x, self.chosen)
+        check_answers(self._ask(), x, self.choice.images)
+        self.classes = int(self._ask()(x).shape[1])
         self.batch_size = self.batch_size or memory.micro_batch(self._ask(), x, y)
-        self.windows = plan(len(self.chosen), self.window or memory.window_size(x[0]), self.team.size)
-        self.answers = answers(self._ask(), *self._batch(0, EXAMPLES))
+        self.windows = plan(len(self.choice.images), self.window or memory.window_size(x[0]), self.team.size)
+        self.answers = self._answers()
+        if self.out:
+            check_place(self.out, self.provenance["model"]["fingerprint"], self.answers, self.provenance["data"]["digest"])
 
-    def run(self, attack: Attack | None, name: str) -> Outcome:
-        folder = self.out / f"{file_name(name)}.windows" if self.out else None
+    def run(self, attack: Attack | None) -> Outcome:
         if self.team.leads:
-            open_parts(folder, self._identity(attack), self.windows, self.evidence, self.answers)
+            self._open(attack)
         self.team.gather([])  # nobody looks for the plan before it is there
-        parts = open_parts(folder, self._identity(attack), self.windows, self.evidence, self.answers)
+        name, folder, parts = self._open(attack)
+        self.names.append(name)
         mine = range(self.team.rank, len(parts.windows), self.team.size)
-        calls = sum(parts.windows[i][1] - parts.windows[i][0] for i in mine) * (attack.cost if attack else 1)
+        calls = sum(parts.windows[i][1] - parts.windows[i][0] for i in mine) * (attack.cost(self.classes) if attack else 1)
         done: list[tuple[int, Verdicts]] = []
-        what = f"{self.provenance['model']['name']}: {name}"
+        what = f"{Path(self.provenance['model']['name']).name}: {name}"
         with progress(calls, what, "model calls", shown=self.team.leads) as advance:
-            tally = Tally(advance, attack)
+            tally = Tally(advance, attack, self.classes)
             for number in mine:
                 begin, end = parts.windows[number]
                 x, y = self._batch(begin, end)
@@ -130,7 +114,9 @@ class _Job:
                     parts.save(number, verdicts)
                     tally.stage_done(verdicts)
 
-                verdicts = attack_window(ask, x, y, attack, parts.load(number, x), begin, save)
+                if (known := parts.load(number, x)) is not None:
+                    tally.stage_done(known)
+                verdicts = attack_window(ask, x, y, attack, known, begin, save)
                 self.batch_size = ask.ledger.size
                 tally.leave(verdicts)
                 done.append((number, verdicts.summary(EXAMPLES if number == 0 else 0)))
@@ -140,18 +126,25 @@ class _Job:
             outcome.save(self.out)
         return outcome
 
+    def _open(self, attack: Attack | None) -> tuple[str, Path | None, Parts]:
+        """The outcome's name, and the folder of its windows with what is in it."""
+        wanted = self._identity(attack)
+        name = free_name(self.out, outcome_name(attack), wanted, self.evidence, self.names)
+        folder = self.out / f"{file_name(name)}.windows" if self.out else None
+        return name, folder, open_parts(folder, wanted, self.windows, self.evidence, self.answers)
+
     def _outcome(self, attack: Attack | None, name: str, windows: list[Verdicts], folder: Path | None) -> Outcome:
         def joined(part: str) -> Any:
             return torch.cat([getattr(verdicts, part) for verdicts in windows]).numpy()
 
         stages = merged([verdicts.stages for verdicts in windows])
         arrays = {
-            "index": self.index.numpy(),
+            "index": self.choice.index.numpy(),
             "y": joined("y"),
             "clean_prediction": joined("clean"),
             "attacked_prediction": joined("attacked"),
             "broken_by": joined("broken_by"),
-            "example_image": self.chosen.batch(slice(EXAMPLES))[0].cpu().numpy(),
+            "example_image": self.choice.images.batch(slice(EXAMPLES))[0].cpu().numpy(),
             "example_attacked": joined("examples"),
         }
         provenance = {
@@ -172,12 +165,17 @@ class _Job:
             return []
         threat = attack.threat
         if threat.norm not in self.suspicions:
-            x, y = self._batch(0, min(len(self.chosen), 2 * masking.IMAGES))
+            x, y = self._batch(0, min(len(self.choice.images), 2 * masking.IMAGES))
             right = (self._ask()(x).argmax(1) == y).nonzero().squeeze(1)
             self.suspicions[threat.norm] = masking.probe(self._ask(), x[right], y[right], threat, attack.seed or 0)
-        after = answers(self._ask(), *self._batch(0, EXAMPLES))
-        changed = masking.of_answers(alike(self.answers, after), min(len(self.chosen), EXAMPLES))
-        return self.suspicions[threat.norm] + changed + masking.of_stages(stages, len(self.chosen))
+        changed = masking.of_answers(alike(self.answers, self._answers()), len(self.answers))
+        few = masking.of_classes(attack, self.classes)
+        return self.suspicions[threat.norm] + few + changed + masking.of_stages(stages, len(self.choice.images))
+
+    def _answers(self) -> Answers:
+        """To the first images of the set, whichever of them are judged."""
+        x, y = self.choice.everything.batch(slice(EXAMPLES))
+        return answers(self._ask(), x.to(self.team.device), y.to(self.team.device))
 
     def _ask(self, tally: Tally | None = None) -> Queries:
         ask = Queries(self.model, precision="fp32")
@@ -185,22 +183,16 @@ class _Job:
         return ask
 
     def _batch(self, begin: int, end: int) -> tuple[Tensor, Tensor]:
-        x, y = self.chosen.batch(slice(begin, end))
+        x, y = self.choice.images.batch(slice(begin, end))
         return x.to(self.team.device), y.to(self.team.device)
 
     def _identity(self, attack: Attack | None) -> dict[str, Any]:
         """Two evaluations with the same are one, which may go on where it stopped."""
-        return identity(_describe(attack), self.provenance, self.index)
+        return identity(_describe(attack), self.provenance, self.choice.index)
 
 
-def outcome_names(suite: Suite) -> list[str]:
-    """A name for each attack, numbered where several have the same."""
-    names = [f"{attack.name} {attack.threat.norm} {attack.threat.eps:.6g}" if attack else "clean" for attack in suite]
-    seen: Counter[str] = Counter()
-    for i, name in enumerate(names):
-        seen[name] += 1
-        names[i] = f"{name} #{seen[name]}" if seen[name] > 1 else name
-    return names
+def outcome_name(attack: Attack | None) -> str:
+    return f"{attack.name} {attack.threat.norm} {attack.threat.eps:.6g}" if attack else "clean"
 
 
 def _describe(attack: Attack | None) -> dict[str, Any]:

@@ -1,12 +1,16 @@
 """Suites: which attacks make up an evaluation."""
 
+import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from robustvit.attacks import FGSM, PGD, Attack, Restarts
+import yaml
+
+from robustvit.attacks import ATTACKS, FGSM, PGD, Attack, Restarts
 from robustvit.attacks.ensemble import Version
 from robustvit.attacks.ensemble import autoattack as autoattack_of
+from robustvit.config import from_data, to_data
 from robustvit.errors import UserError, unknown
 from robustvit.precision import Precision
 from robustvit.threat import Threat
@@ -31,7 +35,37 @@ def autoattack(threat: Threat, version: Version = "standard", precision: Precisi
     return [None, autoattack_of(threat, version, seed, precision)]
 
 
+def attacks_of(texts: Sequence[str], threat: Threat, seed: int) -> Suite:
+    """Clean accuracy and attacks as a recipe has them, such as `{type: gama, steps: 50}`; threat and seed are filled in."""
+    suite: Suite = [None]
+    for text in texts:
+        try:
+            data = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise UserError(f"--attack: {text!r} is not valid YAML") from None
+        data = {"type": data} if isinstance(data, str) else data
+        suite.append(from_data(Attack, _filled(data, threat, seed), "--attack"))
+    return suite
+
+
+def _filled(data: Any, threat: Threat, seed: int) -> Any:
+    """With threat and seed where an attack of that type has them, and round the innermost attack of wrappers."""
+    kind = ATTACKS.get(data["type"]) if isinstance(data, dict) and isinstance(data.get("type"), str) else None
+    if kind is None:
+        return data
+    known = {"threat": to_data(threat), "seed": seed}
+    fields = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    data = {name: value for name, value in known.items() if name in fields} | data
+    if "inner" in data:
+        data["inner"] = _filled(data["inner"], threat, seed)
+    if isinstance(data.get("attacks"), list):
+        data["attacks"] = [_filled(each, threat, seed) for each in data["attacks"]]
+    return data
+
+
 def _pgd(threat: Threat, steps: int, restarts: int, seed: int) -> Attack:
+    if restarts < 1:
+        raise UserError(f"--restarts: {restarts}; accepted: 1 or more")
     attack = PGD(threat, steps=steps, seed=seed)
     return Restarts(attack, restarts) if restarts > 1 else attack
 

@@ -6,9 +6,9 @@ from robustvit.progress import Advance
 
 
 class Tally:
-    def __init__(self, advance: Advance, attack: Attack | None) -> None:
+    def __init__(self, advance: Advance, attack: Attack | None, classes: int) -> None:
         self.advance = advance
-        self.costs = [stage.cost for stage in attack.stages] if attack else [1]
+        self.costs = [stage.cost(classes) for stage in attack.stages] if attack else [1]
         self.names = [stage.name for stage in attack.stages] if attack else ["clean"]
         self.shown = 0  # calls that the bar has
         self.limit = 0  # calls that the stage in hand may bring it to
@@ -39,9 +39,10 @@ class Tally:
         self.judged += self.size
 
     def _note(self, finished: int, standing: int) -> str:
-        share = (self.robust + standing) / (self.judged + self.size)
+        seen = self.judged + self.size
+        share = (self.robust + standing) / seen
         now = self.names[finished] if finished < len(self.names) else "done"
-        return f"{share:.1%} robust so far, {now}"
+        return f"{share:.1%} of {seen} robust so far, {now}"
 
     def _move(self, calls: int) -> None:
         self.advance(max(0, calls - self.shown), self.note)

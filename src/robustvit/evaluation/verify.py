@@ -18,7 +18,7 @@ from robustvit.evaluation import memory
 from robustvit.evaluation.claims import Claims, contradictions, of_stages, read_claims
 from robustvit.evaluation.judge import Verdicts, judging, predict, seeded
 from robustvit.evaluation.outcome import Outcome
-from robustvit.evaluation.parts import Parts, digest
+from robustvit.evaluation.parts import Parts
 from robustvit.models import Classifier, fingerprint, load_model
 
 
@@ -63,8 +63,9 @@ def verify(
     found = fingerprint(classifier)
     same = found == claims.fingerprint
     result.check(f"model {found}", [] if same else [f"model: fingerprint {found}, the outcome is of {claims.fingerprint}"])
-    images = _chosen(_data(outcome, data), outcome.arrays["index"])
-    same = images is not None and digest(images) == claims.digest
+    everything = _data(outcome, data)
+    images = _chosen(everything, outcome.arrays["index"])
+    same = images is not None and everything.digest() == claims.digest
     result.check(f"data, {outcome.n} images", [] if same else ["data: not the images that were judged"])
     if result.violations or images is None:
         return result  # examples of another model or of other images would prove nothing
@@ -128,7 +129,12 @@ def _model(outcome: Outcome, path: Path, given: str | Path | nn.Module | None) -
     name, run = outcome.provenance["model"]["name"], path.resolve().parent.parent
     # An outcome lies in its run's folder, which may have moved since.
     recorded = str(run) if not Path(name).exists() and (run / "recipe.yaml").is_file() else str(name)
-    return load_model(given or recorded)
+    try:
+        return load_model(given or recorded)
+    except UserError as error:
+        if given:
+            raise
+        raise UserError(f"{path}: its model {name!r} is not found from here; pass --model ({error})") from None
 
 
 def _data(outcome: Outcome, given: str | DataSpec | Images | None) -> Images:

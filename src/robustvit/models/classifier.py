@@ -124,6 +124,8 @@ def load_model(model: str | Path | nn.Module, checkpoint: str = "best") -> Class
 
     if isinstance(model, nn.Module):
         return (model if isinstance(model, Classifier) else Classifier(model)).eval()
+    if not isinstance(model, str | Path):
+        raise UserError(f"model: a {type(model).__name__}; accepted: a torch module, or text: a run, a checkpoint, a name")
     path = zoo_folder(str(model)) if str(model).startswith(ZOO) else Path(model)
     if (path / "recipe.yaml").is_file():
         path = path / "checkpoints" / f"{checkpoint}.safetensors"

@@ -33,7 +33,7 @@ class Adversarial(Objective):
 
     @property
     def cost(self) -> int:
-        return self.adversary.cost + STEP
+        return self.adversary.cost() + STEP
 
     def scaled(self, factor: float) -> Self:
         return replace(self, adversary=self.adversary.scaled(factor))

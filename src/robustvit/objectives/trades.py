@@ -30,7 +30,7 @@ class TRADES(Adversarial):
 
     @property
     def cost(self) -> int:
-        return self.adversary.cost + 2 * STEP  # clean images are learned from too
+        return self.adversary.cost() + 2 * STEP  # clean images are learned from too
 
     def loss(self, model: Model, x: Tensor, x_adv: Tensor, y: Tensor) -> Loss:
         clean, adversarial = model(x).float(), model(x_adv).float()

@@ -9,6 +9,7 @@ from robustvit.papers.artefact import Artefact
 from robustvit.papers.grid import Grid, Training
 from robustvit.papers.measures import ATTACKS, LOOK
 from robustvit.papers.scale import Scale
+from robustvit.threat import Threat
 
 IMAGE = {"digits": 8}  # pixels a side, where a set does not say; 32 otherwise
 
@@ -54,9 +55,13 @@ def estimate(artefacts: Sequence[Artefact], grid: Grid, seeds: int | None = None
                         trainings.setdefault(training.folder.name, (training, training_hours(training, grid.scale)))
                     asked = [column for column in artefact.columns if column.of == name and column.ask != LOOK]
                     if chain:
-                        passes = sum(ATTACKS[c.ask](c.threat, grid.scale).cost for c in asked if c.ask in ATTACKS and c.threat)
+                        passes = sum(_passes(column.ask, column.threat, grid.scale) for column in asked)
                         judging += _hours(chain[-1], grid.scale, passes * (grid.scale.images or 5000))
     return Estimate(tuple(trainings.values()), judging)
+
+
+def _passes(ask: str, threat: Threat | None, scale: Scale) -> int:
+    return ATTACKS[ask](threat, scale).cost() if ask in ATTACKS and threat else 1
 
 
 def training_hours(training: Training, scale: Scale) -> float:

@@ -3,6 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
+from robustvit import storage
 from robustvit.errors import UserError
 from robustvit.papers.result import Result, number
 from robustvit.papers.verdict import FAILED, HELD, OPEN
@@ -26,5 +27,5 @@ def write_page(results: Path, order: list[str]) -> Path:
         number=number,
     )
     path = results / "index.html"
-    path.write_text(html, encoding="utf-8")
+    storage.replace_file(path, lambda: html.encode("utf-8"))
     return path

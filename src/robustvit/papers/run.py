@@ -1,8 +1,10 @@
 """What the command line asks for: artefacts by name at a scale, with the places of sets and weights."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
+from robustvit.device import one_thread
 from robustvit.errors import UserError
 from robustvit.papers import ARTEFACTS, find_artefacts
 from robustvit.papers.engine import check_sets, reproduce
@@ -44,8 +46,9 @@ def run(pattern: str, grid: Grid, results: Path | None, seeds: int | None = None
     for artefact in artefacts:
         check_sets(artefact, grid)
         _check_scale(artefact.full_name, grid, out)
-    for artefact in artefacts:
-        yield reproduce(artefact, grid, out, seeds)
+    with one_thread() if grid.scale.one_thread else nullcontext():
+        for artefact in artefacts:
+            yield reproduce(artefact, grid, out, seeds)
 
 
 def page(results: Path | None, scale: str) -> Path:

@@ -54,6 +54,7 @@ class Scale:
     seeds: int
     sets: Mapping[str, Set]
     papers_own: bool = False
+    one_thread: bool = False
     images: int | None = None
     models: Mapping[str, Net] = field(default_factory=dict)
     threats: Mapping[Threat, Threat] = field(default_factory=dict)

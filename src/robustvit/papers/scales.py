@@ -47,6 +47,7 @@ TINY = Scale(
     rates={"adamw": 8.0},
     batch_size=128,
     full_precision=True,
+    one_thread=True,
     iterations=20,
     restarts=1,
     queries=100,

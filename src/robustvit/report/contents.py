@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from robustvit import storage
 from robustvit.analysis import ANALYSES, Finding
 from robustvit.analysis.finding import FOLDER
 from robustvit.errors import UserError, unknown
@@ -23,6 +24,21 @@ class RunContents:
     @property
     def clean(self) -> Outcome | None:
         return next((o for o in self.outcomes if o.provenance["attack"] is None), None)
+
+    @property
+    def warnings(self) -> list[dict[str, Any]]:
+        """Signs that an attack was misled, each once, with the outcomes that it is about."""
+        found: dict[str, dict[str, Any]] = {}
+        for outcome in self.outcomes:
+            for warning in outcome.provenance["warnings"]:
+                entry = found.setdefault(warning["name"] + warning["message"], {**warning, "outcomes": []})
+                entry["outcomes"].append(outcome.name)
+        return list(found.values())
+
+    @property
+    def unchecked(self) -> bool:
+        """Was an attack trusted without looking for such signs?"""
+        return any(not outcome.provenance["checked"] for outcome in self.attacked)
 
     @property
     def attacked(self) -> list[Outcome]:
@@ -44,6 +60,7 @@ def read_run(folder: Path) -> RunContents:
             "accepted: folders of train, evaluate or analyze"
         )
     _of_one_model(folder, outcomes)
+    _of_this_run(folder, outcomes)
     return RunContents(
         folder.resolve().name,
         recipe.read_text() if recipe.exists() else None,
@@ -61,6 +78,18 @@ def _of_one_model(folder: Path, outcomes: list[Outcome]) -> None:
             raise UserError(
                 f"run {str(folder)!r}: {outcomes[0].name!r} is of model {judged[0][0]} on {judged[0][1]}, {outcome.name!r} of "
                 f"{other[0]} on {other[1]}; accepted: one model on one set of images. Evaluate each into its own --out"
+            )
+
+
+def _of_this_run(folder: Path, outcomes: list[Outcome]) -> None:
+    """Numbers of another model must not stand under this run's recipe and curves."""
+    made = {storage.read_meta(path).get("fingerprint") for path in (folder / "checkpoints").glob("*.safetensors")} - {None}
+    for outcome in outcomes:
+        judged = outcome.provenance["model"]["fingerprint"]
+        if made and judged not in made:
+            raise UserError(
+                f"run {str(folder)!r}: {outcome.name!r} is of model {judged}, the run's own weights are "
+                f"{', '.join(sorted(map(str, made)))}; accepted: outcomes of the run's own model"
             )
 
 

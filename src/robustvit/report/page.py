@@ -4,6 +4,7 @@ from pathlib import Path
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from robustvit import storage
 from robustvit.errors import UserError
 from robustvit.report.contents import RunContents, main_threat, read_run
 from robustvit.report.drawing import COLOURS
@@ -37,8 +38,7 @@ def write_report(runs: list[str | Path] | list[Path], out: str | Path) -> Path:
         )
     )
     path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")  # as its <meta> says, whatever the machine prefers
+    storage.replace_file(path, lambda: page.encode("utf-8"))  # as its <meta> says, whatever the machine prefers
     return path
 
 

@@ -33,8 +33,13 @@ def load_weights(path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
 
 @dataclass
 class State:
-    """What a run needs to go on exactly: all else follows from recipe and step."""
+    """What a run needs to go on exactly: all else follows from recipe and step.
 
+    `recipe` and `data`, hash and digest, say whose state it is.
+    """
+
+    recipe: str
+    data: str
     step: int = 0
     phase: int = 0
     best: float = -1.0
@@ -55,6 +60,19 @@ class Restored:
     ema: dict[str, Tensor]
     optimizer: dict[str, Any]
 
+    def check(self, path: Path, new: State, model: nn.Module) -> None:
+        """Is it the state of this recipe, on these images, of a model of this shape?"""
+        for what, held, here in (("recipe", self.state.recipe, new.recipe), ("training images", self.state.data, new.data)):
+            if held != here:
+                raise UserError(
+                    f"{path}: of another run, whose {what} have another hash ({held} there, {here} here). "
+                    "Pass another --out, or remove the folder if you no longer need it"
+                )
+        wanted, given = ({k: tuple(t.shape) for k, t in d.items()} for d in (model.state_dict(), self.model))
+        if wanted != given:
+            wrong = next(name for name in wanted | given if wanted.get(name) != given.get(name))
+            raise UserError(f"{path}: damaged: {wrong} is of shape {given.get(wrong)}, in the model {wanted.get(wrong)}")
+
     def load_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         optimizer.load_state_dict(self.optimizer)
 
@@ -63,7 +81,10 @@ def load_state(path: Path) -> Restored:
     tensors, meta = read(path)
     if "layout" not in meta:
         raise UserError(f"{path}: holds the weights of a model, not the state of a training run")
-    return Restored(State(**meta["state"]), **_put_tensors(meta["layout"], tensors))
+    try:
+        return Restored(State(**meta["state"]), **_put_tensors(meta["layout"], tensors))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: damaged, or of another version of robustvit ({error!r})") from None
 
 
 def _take_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:

@@ -52,11 +52,12 @@ class RunFolder:
         """What has been logged so far."""
         return [json.loads(line) for line in self.metrics.read_text().splitlines()] if self.metrics.exists() else []
 
-    def keep_log_lines(self, count: int) -> None:
-        """Forget what was logged after the checkpoint that a run goes on from: it will be logged again."""
+    def begin(self, recipe: Recipe, log_lines: int) -> None:
+        """Note the recipe, and forget what was logged after the checkpoint that it goes on from: it will be logged again."""
+        config.save(recipe, self.path / "recipe.yaml")
         lines = self.metrics.read_text().splitlines(keepends=True) if self.metrics.exists() else []
-        if lines[count:]:
-            storage.replace_file(self.metrics, "".join(lines[:count]).encode)
+        if lines[log_lines:]:
+            storage.replace_file(self.metrics, "".join(lines[:log_lines]).encode)
 
 
 def open_run(path: Path, recipe: Recipe) -> RunFolder:
@@ -75,7 +76,6 @@ def open_run(path: Path, recipe: Recipe) -> RunFolder:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"out: {str(path)!r} cannot be made ({error.strerror}); accepted: a new or empty folder") from None
-    config.save(recipe, recipe_file)
     return RunFolder(path)
 
 

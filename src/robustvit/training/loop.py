@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -21,7 +22,7 @@ from robustvit.data.loading import Feed, open_feed
 from robustvit.device import find_device
 from robustvit.errors import UserError
 from robustvit.evaluation.judge import check_fits, judge
-from robustvit.models import Classifier, build, resolved
+from robustvit.models import Classifier, build, fingerprint, resolved
 from robustvit.objectives import Objective
 from robustvit.objectives.awp import perturbed_weights
 from robustvit.progress import progress
@@ -35,6 +36,7 @@ from robustvit.training.optimizer import make_optimizer, set_lr
 from robustvit.training.schedule import Phase, Progress, train_mode
 from robustvit.training.trackers import Trackers, check_trackers
 
+DIGESTED = 4096  # training images whose pixels tell a set from another
 Batch = tuple[Tensor, Tensor, Tensor]  # x, x_adv, y
 
 
@@ -98,16 +100,18 @@ def _start(recipe: Recipe, out: Path, accelerator: Accelerator, track: Sequence[
     model.to(accelerator.device)
     ema = Ema(model, recipe.ema) if recipe.ema else None
 
+    state = State(recipe.hash(), real.digest(DIGESTED))
     folder = open_run(out, recipe) if accelerator.is_main_process else RunFolder(out)
     accelerator.wait_for_everyone()
     restored = checkpoint.load_state(folder.state) if folder.state.exists() else None
     if restored:
+        restored.check(folder.state, state, model)
         model.load_state_dict(restored.model)
         if ema:
             ema.load(restored.ema)
-    state = restored.state if restored else State()
+        state = restored.state
     if accelerator.is_main_process:
-        folder.keep_log_lines(state.log_lines)
+        folder.begin(recipe, state.log_lines)
     meter = Meter(accelerator)
     parts = calendar.parts(state.step, accelerator.process_index, accelerator.num_processes)
     feed = open_feed(train, spec, parts, recipe.seed)
@@ -154,8 +158,14 @@ class _Run:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
         optimizer.step()
         optimizer.zero_grad()
+        self._share_buffers()
         if self.ema:
             self.ema.update(self.model)
+
+    def _share_buffers(self) -> None:
+        """Running statistics are those of the first process everywhere: it saves them, and all attack and judge with them."""
+        if self.accelerator.num_processes > 1:
+            broadcast([buffer for buffer in self.model.buffers() if buffer.numel()])
 
     def _augmented(self, parts: Iterable[Tensor], strength: float, step: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Micro-batches of images given by their places, each augmented by its own luck."""
@@ -232,6 +242,7 @@ class _Run:
     def _export(self, path: Path) -> None:
         if self.accelerator.is_main_process:
             meta = {"step": self.state.step, "held_out_accuracy": self.state.best, "recipe": self.recipe.hash()}
+            meta["fingerprint"] = fingerprint(self.model)  # by which outcomes are known to be of this model
             checkpoint.save_weights(path, resolved(self.recipe.model, self.model), self.model.state_dict(), meta)
 
     def _autocast(self) -> torch.autocast:

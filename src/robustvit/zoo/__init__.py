@@ -27,7 +27,7 @@ class Entry:
         return self.folder.name
 
     def __str__(self) -> str:
-        measured = ", ".join(f"{name} {100 * o['accuracy']:.1f}%" for name, o in self.card["outcomes"].items())
+        measured = ", ".join(f"{name} {o['accuracy']:.1%} of {o['n']}" for name, o in self.card["outcomes"].items())
         return f"{self.card['model']}, {self.card['parameters'] / 1e6:.2f}M parameters, on {self.card['data']}: {measured}"
 
 

@@ -74,7 +74,7 @@ def _halve(source: Path, target: Path) -> None:
     spec, weights = load_weights(source)
     _, meta = storage.read(source)
     halved = {name: w.half() if w.dtype == torch.float32 else w for name, w in weights.items()}
-    meta = {key: value for key, value in meta.items() if key != "model"}
+    meta = {key: value for key, value in meta.items() if key not in ("model", "fingerprint")}
     save_weights(target, spec, halved, {**meta, "stored": "fp16"})
     if (size := target.stat().st_size) > LARGEST:
         raise UserError(f"{source}: {size / 1e6:.1f} MB in half precision; accepted in the zoo: {LARGEST / 1e6:.0f} MB")

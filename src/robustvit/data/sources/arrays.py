@@ -1,6 +1,7 @@
 """Sources that are arrays in memory."""
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,12 @@ def npz(spec: DataSpec, split: Split) -> Images:
             archive = np.load(path, allow_pickle=False)
         wanted = (f"x_{split}", f"y_{split}", "classes")
         arrays: dict[str, Any] = {name: archive[name] for name in archive.files if name in wanted}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"data.path: {str(path)!r} cannot be read as .npz: {error}") from None
     if not {f"x_{split}", f"y_{split}"} <= set(arrays):
         held = ", ".join(archive.files) or "nothing"
         raise UserError(f"data.path: {str(path)!r} lacks x_{split} and y_{split}; it has: {held}")
+    if "classes" in arrays and arrays["classes"].ndim != 1:
+        raise UserError(f"data.path: classes in {str(path)!r} is of shape {arrays['classes'].shape}; accepted: a name each")
     classes = tuple(str(name) for name in arrays["classes"]) if "classes" in arrays else None
     return from_arrays(path.stem, arrays[f"x_{split}"], arrays[f"y_{split}"], classes)

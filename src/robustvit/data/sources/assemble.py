@@ -25,6 +25,7 @@ def from_arrays(name: str, x: np.ndarray, y: np.ndarray, classes: tuple[str, ...
     x = x[..., None] if x.ndim == 3 else x
     if x.ndim == 4:
         x = np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    x = x.astype(x.dtype.newbyteorder("="), copy=False)  # torch knows this machine's order of bytes alone
     return Images(name, torch.from_numpy(x), torch.from_numpy(y.astype(np.int64)), classes)
 
 
