@@ -1,6 +1,9 @@
 """Every command and every line of Python in the README, run in its order and in one folder."""
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,14 +19,18 @@ NAMED = re.findall(
     r"`((?:robustvit|make|pip|accelerate) [^`]+)`", re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
 )
 
-# What makes a command take a second. Options and fields given twice hold as given last.
+# What makes a command take seconds. Options and fields given twice hold as given last.
 SHORTER = {
     "train": "model.args.depth=1 batch_size=16 phases.0.epochs=1 optim.schedule.warmup=0 select.steps=1 --device cpu",
     "evaluate": "--steps 2 --images 20 --device cpu",
+    "evaluate --suite autoattack": "--images 4 --device cpu",
+    "analyze": "--images 2 --set steps=[1,2] --set long_steps=3 --set points=2 --set restarts=2 --device cpu",
+    "verify": "--device cpu",
+    "reproduce": "",
     "report": "",
     "list": "",
 }
-NOT_RUN = {"pip install .", "accelerate launch --multi_gpu -m robustvit train …"}
+ELSEWHERE = {"pip install ."}  # in test_packaging.py
 
 
 @pytest.fixture
@@ -45,8 +52,14 @@ def check(command: str, run: Callable[[str], Any]) -> None:
     program, verb, *_ = command.split()
     if program == "make":
         assert re.search(rf"^{verb}:", (ROOT / "Makefile").read_text(), re.MULTILINE), command
-    elif command not in NOT_RUN:
+    elif program == "accelerate":
+        launcher = [sys.executable, "-m", "accelerate.commands.launch", *command.split()[2:], *SHORTER["train"].split()]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        ended = subprocess.run(launcher, env=environment, capture_output=True, text=True, timeout=240)
+        assert ended.returncode == 0, ended.stderr
+    elif command not in ELSEWHERE:
         assert program == "robustvit", f"{command}: no program that this test knows"
+        verb = f"{verb} --suite autoattack" if "--suite autoattack" in command else verb
         assert verb in SHORTER, f"{command}: no verb that this test knows"
         ended = run(f"{command.removeprefix('robustvit')} {SHORTER[verb]}")
         assert ended.status == 0, f"{command}: {ended.err}"
@@ -63,7 +76,8 @@ def test_what_the_readme_says_can_be_done(run: Callable[[str], Any], capsys: pyt
             with torch.random.fork_rng(devices=[]):
                 exec(compile(block, "README.md", "exec"), {})
             assert capsys.readouterr().out.count("n = 1000") == 3
-    for made in ("mine/report.html", "lion/recipe.yaml", "lion-1/checkpoints/best.safetensors", "own/outcomes/clean.json"):
+    results = ["mine/report.html", "lion/recipe.yaml", "lion-1/checkpoints/best.safetensors", "own/outcomes/clean.json"]
+    for made in (*results, "two/checkpoints/last.safetensors"):
         assert Path("runs", made).is_file(), made
 
 
