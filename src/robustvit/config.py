@@ -17,10 +17,12 @@ import yaml
 
 from robustvit import storage
 from robustvit.attacks import ATTACKS, Attack
+from robustvit.compiling import Compile
 from robustvit.data import AUGMENTATIONS, Augmentation, DataSpec
 from robustvit.errors import UserError, unknown
 from robustvit.models import ModelSpec
 from robustvit.objectives import OBJECTIVES, Objective
+from robustvit.precision import Precision
 from robustvit.threat import parse_number
 from robustvit.training.schedule import SCHEDULES, Constant, Phase, Schedule
 
@@ -61,6 +63,8 @@ class Recipe:
 
     `batch_size` is over all processes and micro-batches. `select` is the attack whose held-out accuracy chooses the best
     checkpoint; without one, clean accuracy does. `keep_every` so many epochs the weights are kept as they are then.
+    `recompute` trades a third more work for most of the memory that activations take. `compile` is torch's mode, off, or auto:
+    on a GPU where the job is long enough for it to pay.
     """
 
     name: str = field(metadata={"identity": False})
@@ -72,7 +76,9 @@ class Recipe:
     accumulate: int = 1
     clip: float | None = None
     ema: float | None = None
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
+    recompute: bool = field(default=False, metadata={"identity": False})
+    compile: Compile = field(default="auto", metadata={"identity": False})
     select: Attack | None = None
     select_every: int = 1
     keep_every: int | None = field(default=None, metadata={"identity": False})

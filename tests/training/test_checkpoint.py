@@ -60,7 +60,7 @@ def test_training_goes_on_exactly_from_a_saved_state(model, name, tmp_path):
     again = build(SPEC)
     again.load_state_dict(restored.model)
     other = make_optimizer(Optim(name), again)
-    restored.load_optimizer(other)
+    other.load_state_dict(restored.optimizer)
     for net, optim in ((model, optimizer), (again, other)):
         torch.manual_seed(5)
         train(net, optim, 2)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from robustvit.errors import UserError, unknown
 from robustvit.models import architectures as architectures  # registers our models with timm
 from robustvit.models.adapt import ADAPTATIONS, Adaptation, adapt
+from robustvit.models.layout import laid_out
 from robustvit.zoo import PREFIX as ZOO
 from robustvit.zoo import find as zoo_folder
 
@@ -111,7 +112,7 @@ def _initialised(spec: ModelSpec) -> Classifier:
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:  # constructors refuse in many ways
         raise UserError(f"model.args: {spec.args} is not accepted by {spec.name}: {error}") from None
     size, crop = _seen_size(backbone, spec)
-    return Classifier(backbone, spec.num_classes, spec.mean or (0.0,), spec.std or (1.0,), size, crop)
+    return Classifier(laid_out(backbone), spec.num_classes, spec.mean or (0.0,), spec.std or (1.0,), size, crop)
 
 
 def load_model(model: str | Path | nn.Module, checkpoint: str = "best") -> Classifier:
@@ -166,7 +167,7 @@ def _published(name: str) -> Classifier:
         raise UserError(f"model {name!r}: its published weights could not be loaded: {error}") from error
     settings = timm.data.resolve_model_data_config(backbone)
     size, crop = tuple(settings["input_size"]), settings["crop_pct"]
-    return Classifier(backbone, None, settings["mean"], settings["std"], size, crop).eval()
+    return Classifier(laid_out(backbone), None, settings["mean"], settings["std"], size, crop).eval()
 
 
 def fingerprint(model: nn.Module) -> str:

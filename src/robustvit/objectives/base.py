@@ -26,6 +26,8 @@ STEP = 3  # passes of a training step on one batch: forward, and backward to wei
 class Objective:
     """Base of all objectives: frozen dataclasses that know nothing of time (see `training.schedule.Phase`)."""
 
+    in_train_mode: bool = False  # is the model attacked in the mode that it learns in?
+
     def attack(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} does not implement attack()")
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from robustvit import storage
@@ -72,9 +71,6 @@ class Restored:
         if wanted != given:
             wrong = next(name for name in wanted | given if wanted.get(name) != given.get(name))
             raise UserError(f"{path}: damaged: {wrong} is of shape {given.get(wrong)}, in the model {wanted.get(wrong)}")
-
-    def load_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        optimizer.load_state_dict(self.optimizer)
 
 
 def load_state(path: Path) -> Restored:

@@ -4,17 +4,15 @@ Every step's randomness and data follow from (seed, step), so a run can stop any
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
+from robustvit.compiling import Trial
 from robustvit.config import Recipe
 from robustvit.data import Images, hold_out
 from robustvit.data.augment import Luck, augmented
@@ -22,22 +20,19 @@ from robustvit.data.loading import Feed, open_feed
 from robustvit.device import find_device
 from robustvit.errors import UserError
 from robustvit.evaluation.judge import check_fits, judge
-from robustvit.models import Classifier, build, fingerprint, resolved
-from robustvit.objectives import Objective
-from robustvit.objectives.awp import perturbed_weights
+from robustvit.models import build, fingerprint, resolved
 from robustvit.progress import progress
 from robustvit.training import checkpoint
 from robustvit.training.calendar import Calendar, step_seed
 from robustvit.training.checkpoint import Restored, State
-from robustvit.training.ema import Ema, averaged
+from robustvit.training.ema import averaged
 from robustvit.training.folder import RunFolder, open_run
-from robustvit.training.meter import Meter
+from robustvit.training.learner import Batch, Learner
 from robustvit.training.optimizer import make_optimizer, set_lr
-from robustvit.training.schedule import Phase, Progress, train_mode
+from robustvit.training.schedule import Phase, Progress
 from robustvit.training.trackers import Trackers, check_trackers
 
 DIGESTED = 4096  # training images whose pixels tell a set from another
-Batch = tuple[Tensor, Tensor, Tensor]  # x, x_adv, y
 
 
 def fit(recipe: Recipe, out: str | Path, device: str | None = None, save_every: int = 500, track: Sequence[str] = ()) -> Path:
@@ -55,17 +50,13 @@ def fit(recipe: Recipe, out: str | Path, device: str | None = None, save_every: 
         for index, phase in enumerate(recipe.phases):
             if state.step >= calendar.end(index):
                 continue
-            phase.select_parameters(run.model)
-            optimizer = make_optimizer(recipe.optim, run.model)
-            if restored and state.phase == index:
-                restored.load_optimizer(optimizer)
+            run.learner.begin(phase, restored.optimizer if restored and state.phase == index else None)
             state.phase = index
-            wrapped, optimizer = accelerator.prepare(run.model, optimizer)
             for step in range(state.step, calendar.end(index)):
                 now = calendar.progress(index, step)
                 lr = recipe.optim.lr * recipe.optim.schedule(now)
-                set_lr(optimizer, lr)
-                run.step(wrapped, optimizer, phase, now, step)
+                set_lr(run.learner.optimizer, lr)
+                run.step(phase, now, step)
                 state.step = step + 1
                 advance(size, run.note)
                 epoch, within = divmod(state.step, calendar.steps_per_epoch)
@@ -75,7 +66,7 @@ def fit(recipe: Recipe, out: str | Path, device: str | None = None, save_every: 
                         run.select(epoch)
                     if within == 0:
                         run.keep(epoch)
-                    run.save(optimizer)
+                    run.save()
     run.finish()
     return run.folder.path
 
@@ -97,9 +88,7 @@ def _start(recipe: Recipe, out: Path, accelerator: Accelerator, track: Sequence[
     for phase in recipe.phases:
         phase.select_parameters(model)
         make_optimizer(recipe.optim, model)
-    model.to(accelerator.device)
-    ema = Ema(model, recipe.ema) if recipe.ema else None
-
+    learner = Learner(recipe, accelerator, model)
     state = State(recipe.hash(), real.digest(DIGESTED))
     folder = open_run(out, recipe) if accelerator.is_main_process else RunFolder(out)
     accelerator.wait_for_everyone()
@@ -107,16 +96,16 @@ def _start(recipe: Recipe, out: Path, accelerator: Accelerator, track: Sequence[
     if restored:
         restored.check(folder.state, state, model)
         model.load_state_dict(restored.model)
-        if ema:
-            ema.load(restored.ema)
+        if learner.ema:
+            learner.ema.load(restored.ema)
         state = restored.state
     if accelerator.is_main_process:
         folder.begin(recipe, state.log_lines)
-    meter = Meter(accelerator)
     parts = calendar.parts(state.step, accelerator.process_index, accelerator.num_processes)
     feed = open_feed(train, spec, parts, recipe.seed)
     trackers = Trackers(track if accelerator.is_main_process else (), folder, recipe, state.step)
-    return _Run(recipe, accelerator, folder, calendar, train, feed, held_out, model, ema, state, meter, trackers), restored
+    trial = Trial(recipe.compile, accelerator)
+    return _Run(recipe, accelerator, folder, calendar, train, feed, held_out, learner, state, trial, trackers), restored
 
 
 @dataclass
@@ -130,74 +119,35 @@ class _Run:
     train: Images
     feed: Feed
     held_out: Images
-    model: Classifier
-    ema: Ema | None
+    learner: Learner
     state: State
-    meter: Meter
+    trial: Trial
     trackers: Trackers
     note: str = ""
 
-    def step(self, wrapped: nn.Module, optimizer: Optimizer, phase: Phase, now: Progress, step: int) -> None:
+    def step(self, phase: Phase, now: Progress, step: int) -> None:
         """One optimiser step on this process's share of a global batch, in `accumulate` micro-batches."""
+        if mode := self.trial.verdict(self.calendar.total - step):
+            self.learner.compile(mode)
         torch.manual_seed(step_seed(self.recipe.seed, step, self.accelerator.process_index))
         parts = self._share(self.calendar.batch(step)).chunk(self.recipe.accumulate)
-        train_mode(wrapped)
-        objective, gamma = phase.at(now), phase.weight_gamma(now)
-        batches: Iterable[Batch] = self._attacked(self._augmented(parts, phase.augment(now), step), objective)
-        if gamma:  # the perturbation needs all micro-batches before the first loss; otherwise one at a time is held
-            batches = list(batches)
-        with self._moved_weights(objective, batches, gamma) if gamma else nullcontext():
-            for number, (x, x_adv, y) in enumerate(batches, 1):
-                # Processes exchange gradients once a step, with the last part.
-                with nullcontext() if number == len(parts) else self.accelerator.no_sync(wrapped):
-                    with self._autocast():
-                        loss = objective.loss(wrapped, x, x_adv, y)
-                    self.accelerator.backward(loss.value / len(parts))
-                self.meter.add(loss, len(x), step)
-        if self.recipe.clip:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
-        optimizer.step()
-        optimizer.zero_grad()
-        self._share_buffers()
-        if self.ema:
-            self.ema.update(self.model)
+        batches = self._augmented(parts, phase.augment(now), step)
+        self.learner.step(batches, len(parts), phase.at(now), phase.weight_gamma(now), step)
 
-    def _share_buffers(self) -> None:
-        """Running statistics are those of the first process everywhere: it saves them, and all attack and judge with them."""
-        if self.accelerator.num_processes > 1:
-            broadcast([buffer for buffer in self.model.buffers() if buffer.numel()])
-
-    def _augmented(self, parts: Iterable[Tensor], strength: float, step: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _augmented(self, parts: Iterable[Tensor], strength: float, step: int) -> Iterator[Batch]:
         """Micro-batches of images given by their places, each augmented by its own luck."""
         epoch, classes = step // self.calendar.steps_per_epoch, self.recipe.model.num_classes
         for part in parts:
             luck = Luck.of(part, self.recipe.seed, epoch)
             yield augmented(*self.feed(part), self.recipe.data.augment, luck, classes, strength)
 
-    def _attacked(self, batches: Iterable[tuple[Tensor, Tensor]], objective: Objective) -> Iterator[Batch]:
-        """Micro-batches with their adversarial images, each made when it is asked for."""
-        for x, y in batches:
-            with self._autocast():
-                x_adv = objective.attack(self.model, x, y)
-            yield x, x_adv, y
-
-    def _moved_weights(self, objective: Objective, batches: Iterable[Batch], gamma: float) -> AbstractContextManager[None]:
-        """Weights perturbed against the loss of the whole global batch, so that neither micro-batches nor processes show."""
-
-        def share(x: Tensor, x_adv: Tensor, y: Tensor) -> Tensor:
-            with self._autocast():
-                return objective.loss(self.model, x, x_adv, y).value / self.recipe.accumulate
-
-        losses = (partial(share, *batch) for batch in batches)
-        return perturbed_weights(self.model, gamma, losses, lambda gradient: self.accelerator.reduce(gradient, "mean"))
-
     def select(self, epoch: int) -> None:
         """Keep the weights as best if they are more accurate on the held-out images, under the recipe's attack."""
         share = self._share(torch.arange(len(self.held_out)))
         correct = 0
-        with averaged(self.model, self.ema):
+        with self._averaged():
             if len(share):
-                correct = int(judge(self.model, self.held_out.subset(share), self.recipe.select).correct.sum())
+                correct = int(judge(self.learner.model, self.held_out.subset(share), self.recipe.select).correct.sum())
             counted = self.accelerator.reduce(torch.tensor([correct], device=self.accelerator.device), "sum")
             score = int(counted) / len(self.held_out)
             self._record({"held_out_accuracy": score, "held_out_images": len(self.held_out)})
@@ -209,21 +159,21 @@ class _Run:
     def keep(self, epoch: int) -> None:
         """The weights of this epoch, if the recipe asks for them."""
         if self.recipe.keep_every and epoch % self.recipe.keep_every == 0:
-            with averaged(self.model, self.ema):
+            with self._averaged():
                 self._export(self.folder.epoch(epoch))
 
     def log(self, scheduled: dict[str, float]) -> None:
-        self.meter.check_finite(self.model, self.state.step, self.folder.state.parent)
-        self._record({**scheduled, **self.meter.means()})
+        self.learner.meter.check_finite(self.learner.model, self.state.step, self.folder.state.parent)
+        self._record({**scheduled, **self.learner.meter.means()})
 
-    def save(self, optimizer: Optimizer) -> None:
+    def save(self) -> None:
         if self.accelerator.is_main_process:
-            average = self.ema.average if self.ema else {}
-            checkpoint.save_state(self.folder.state, self.state, self.model, average, optimizer)
+            average = self.learner.ema.average if self.learner.ema else {}
+            checkpoint.save_state(self.folder.state, self.state, self.learner.model, average, self.learner.optimizer)
 
     def finish(self) -> None:
         if not self.folder.last.exists():
-            with averaged(self.model, self.ema):
+            with self._averaged():
                 self._export(self.folder.last)
         self.accelerator.wait_for_everyone()
 
@@ -241,9 +191,10 @@ class _Run:
 
     def _export(self, path: Path) -> None:
         if self.accelerator.is_main_process:
+            model = self.learner.model
             meta = {"step": self.state.step, "held_out_accuracy": self.state.best, "recipe": self.recipe.hash()}
-            meta["fingerprint"] = fingerprint(self.model)  # by which outcomes are known to be of this model
-            checkpoint.save_weights(path, resolved(self.recipe.model, self.model), self.model.state_dict(), meta)
+            meta["fingerprint"] = fingerprint(model)  # by which outcomes are known to be of this model
+            checkpoint.save_weights(path, resolved(self.recipe.model, model), model.state_dict(), meta)
 
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=self.recipe.precision == "bf16")
+    def _averaged(self) -> AbstractContextManager[None]:
+        return averaged(self.learner.model, self.learner.ema)
