@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from robustvit.attacks.base import forget
 
-Compile = Literal["auto", "off", "default", "reduce-overhead", "max-autotune-no-cudagraphs"]
+Compile = Literal["auto", "never", "default", "reduce-overhead", "max-autotune-no-cudagraphs"]
 COMPILE: tuple[str, ...] = get_args(Compile)
 
 # Compiling takes a minute or two and saves a quarter of the time at least, so it pays for work of more than this, in seconds.
@@ -66,7 +66,7 @@ class Trial:
 
     def __init__(self, mode: Compile, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
-        self.mode: Compile | None = "off" if mode == "auto" and accelerator.device.type == "cpu" else mode
+        self.mode: Compile | None = "never" if mode == "auto" and accelerator.device.type == "cpu" else mode
         self.steps, self.started = 0, 0.0
 
     def verdict(self, left: int) -> Compile | None:
@@ -86,8 +86,8 @@ class Trial:
         pays = seconds > PAYS_FROM
         if self.accelerator.is_main_process:
             what = "which compiling shortens" if pays else "too little to compile for; compile=default insists"
-            print(f"compile: {'default' if pays else 'off'}, about {seconds / 60:.0f} min left, {what}", file=sys.stderr)
-        return "default" if pays else "off"
+            print(f"compile: {'default' if pays else 'never'}, about {seconds / 60:.0f} min left, {what}", file=sys.stderr)
+        return "default" if pays else "never"
 
     def _now(self) -> float:
         if self.accelerator.device.type == "cuda":

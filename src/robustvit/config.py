@@ -63,8 +63,8 @@ class Recipe:
 
     `batch_size` is over all processes and micro-batches. `select` is the attack whose held-out accuracy chooses the best
     checkpoint; without one, clean accuracy does. `keep_every` so many epochs the weights are kept as they are then.
-    `recompute` trades a third more work for most of the memory that activations take. `compile` is torch's mode, off, or auto:
-    on a GPU where the job is long enough for it to pay.
+    `recompute` trades a third more work for most of the memory that activations take. `compile` is torch's mode, never, or
+    auto: on a GPU where the job is long enough for it to pay.
     """
 
     name: str = field(metadata={"identity": False})

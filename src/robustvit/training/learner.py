@@ -45,7 +45,7 @@ class Learner:
         self.model = model.to(accelerator.device)
         self.ema = Ema(self.model, recipe.ema) if recipe.ema else None
         self.meter = Meter(accelerator)
-        self.compiled: Compile = "off"
+        self.compiled: Compile = "never"
         if recipe.recompute:
             recompute_activations(self.model)
 
@@ -62,7 +62,7 @@ class Learner:
     def compile(self, mode: Compile) -> None:
         """Attack and loss are compiled apart: one follows gradients to images alone, the other to weights."""
         self.compiled = mode
-        if mode != "off":
+        if mode != "never":
             self.attacked, self.learning = Compiled(self.twin, mode), Compiled(self.wrapped, mode)
         else:
             self.attacked, self.learning = self.twin, self.wrapped
