@@ -267,7 +267,7 @@ def test_a_mistake_is_told_with_field_value_and_what_is_accepted(
 
 
 def test_stopped_by_hand_and_by_a_full_disk_a_run_ends_with_the_same_bits(run: Run, few_digits: Path, tmp_path: Path) -> None:
-    line = f"train digits-standard data.source=npz data.path={few_digits} {SHORT} phases.0.epochs=30"
+    line = f"train digits-standard data.source=npz data.path={few_digits} {SHORT} phases.0.epochs=200"
     state = tmp_path / "broken" / "checkpoints" / "resume.safetensors"
 
     process = start(*line.split(), "--out", state.parents[1])

@@ -10,6 +10,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from robustvit.attacks.base import forget
+from robustvit.sizes import filled
 
 Compile = Literal["auto", "never", "default", "reduce-overhead", "max-autotune-no-cudagraphs"]
 COMPILE: tuple[str, ...] = get_args(Compile)
@@ -48,12 +49,6 @@ class Compiled(nn.Module):
             x = torch.cat([x, x[-1:].expand(spare, *x.shape[1:])])
         logits: Tensor = self.fast(x)
         return logits[:count].clone()
-
-
-def filled(count: int) -> int:
-    """The next of 1, 2, …, 8, 10, 12, 14, 16, 20, 24, …: four from a power of two to the next."""
-    step = max(1, 1 << max(0, (count - 1).bit_length() - 3))
-    return -(-count // step) * step
 
 
 class Trial:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 
-def uniform(x: Tensor, seed: int | None, step: int = 0) -> Tensor:
-    """Uniform noise in the open interval (0, 1), of x's shape.
+def uniform(x: Tensor, seed: int | None, step: int | Tensor = 0) -> Tensor:
+    """Uniform noise in the open interval (0, 1), of x's shape; `step` is a number, or one for each image.
 
     Without a seed it comes from torch's generator, which the training loop seeds at every step.
     """
@@ -36,9 +36,11 @@ def numbered(index: Tensor, seed: int, epoch: int) -> Tensor:
     return key
 
 
-def draw(keys: Tensor, step: int, count: int) -> Tensor:
-    """`count` uniform float32 numbers in (0, 1) for each key: [N, count]."""
-    key = _mix(keys ^ _int32(step * 0x9E3779B9))[:, None]
+def draw(keys: Tensor, step: int | Tensor, count: int) -> Tensor:
+    """`count` uniform float32 numbers in (0, 1) for each key: [N, count]; `step` is a number, or one for each key."""
+    # Both wrap alike: a whole number here, int32 there.
+    word = _int32(step * 0x9E3779B9) if isinstance(step, int) else step.to(torch.int32) * _int32(0x9E3779B9)
+    key = _mix(keys ^ word)[:, None]
     bits = _mix(_mix(_positions(count, keys) + key) ^ key)
     # 23 bits and a half: exact in float32.
     return (_shift_right(bits, 9).float() + 0.5) * 2.0**-23

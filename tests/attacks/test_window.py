@@ -1,10 +1,14 @@
 """Broken images leave at once, and only for good reason."""
 
+from collections.abc import Callable
+
+import pytest
 import torch
 from torch import Tensor
 
-from robustvit.attacks import APGD, GAMA, InPrecision, Queries
+from robustvit.attacks import APGD, FAB, GAMA, Attack, InPrecision, Queries
 from robustvit.attacks.window import Window
+from robustvit.models import Classifier
 from robustvit.threat import Threat
 
 Y = torch.tensor([0, 1, 0, 1])
@@ -83,3 +87,53 @@ def test_a_low_precision_attack_reports_only_what_holds_exactly() -> None:
     assert Queries(model)(x_adv).argmax(1).tolist() == [0, 0]
     assert any(seen)
     assert not all(seen)
+
+
+def test_an_image_leaves_all_runs_with_the_first_that_fools_the_model() -> None:
+    ask = Queries(lambda x: answers(*[0] * len(x)), busy=4 * 2 * 2 * 2)
+    w = Window(ask, torch.zeros(4, 1, 2, 2), Y)
+    runs = w.in_turn(3)
+    next(runs)
+    assert w.place.tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert w.run.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    tried = torch.arange(8.0).view(8, 1, 1, 1).expand(8, 1, 2, 2)
+    # Image 1 falls in both runs, image 2 in the second.
+    stay = w.claim(tried, answers(0, 0, 0, 1, 0, 0, 1, 1))
+    assert stay.tolist() == [0, 3, 4, 7]
+    assert w.result[:, 0, 0, 0].tolist() == [0, 1, 6, 0]
+    w.settle(tried[stay] + 10)
+    assert w.result[:, 0, 0, 0].tolist() == [10, 1, 6, 13]
+    next(runs)  # two stand, so the third run is alone
+    assert (w.place.tolist(), w.run.tolist()) == ([0, 3], [2, 2])
+    assert next(runs, "no more") == "no more"
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda threat: APGD(threat, loss="targeted_dlr", steps=20, targets=5, seed=0),
+        lambda threat: FAB(threat, steps=10, targets=3, restarts=2, seed=0),
+    ],
+    ids=["apgd-t", "fab-t"],
+)
+def test_runs_made_at_once_find_what_they_find_one_after_the_other(
+    make: Callable[[Threat], Attack], norm: str, trained_vit: Classifier, images: tuple[Tensor, Tensor]
+) -> None:
+    x, y = images
+    asked, fooled = [], []
+    for busy in (1, 10**9):
+        ask = Queries(trained_vit, busy=busy)
+        times = 0
+
+        def watch(calls: int) -> None:
+            nonlocal times
+            times += 1
+
+        ask.ledger.watch = watch
+        x_adv = make(Threat(norm, {"linf": 0.06, "l2": 0.3, "l1": 0.4}[norm]))(ask, x, y)
+        asked.append(times)
+        fooled.append((trained_vit(x_adv).argmax(1) != y).tolist())
+    assert fooled[0] == fooled[1]
+    assert 0 < sum(fooled[0]) < len(y)
+    assert asked[1] < asked[0] / 2

@@ -55,19 +55,11 @@ class APGD(Attack):
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         ask = Queries.of(model)
         window = Window(ask, x, y)
-        if self.loss not in TARGETED_LOSSES:
-            self._run(window, 0)
-            return window.result
-        others = likeliest_others(ask(x), y, self.targets)
-        for rank in range(others.shape[1]):
-            if len(window):
-                self._run(window, rank, others[:, rank])
-        return window.result
-
-    def _run(self, window: Window, run: int, targets: Tensor | None = None) -> None:
-        """One run on the images that stand; `targets` has a row for every image of the window."""
         climb = _climb_l1 if self.threat.norm == "l1" else _climb
-        window.settle(climb(self, window, run, targets))
+        others = likeliest_others(ask(x), y, self.targets) if self.loss in TARGETED_LOSSES else None
+        for _ in window.in_turn(1 if others is None else others.shape[1]):
+            window.settle(climb(self, window, window.y if others is None else others[window.place, window.run]))
+        return window.result
 
 
 @dataclass
@@ -85,8 +77,7 @@ class _State(Rows):
     step: Tensor  # [B, 1, 1, 1]
 
     @staticmethod
-    def start(attack: APGD, window: Window, x_adv: Tensor, targets: Tensor | None, step: float) -> "_State":
-        target = window.y if targets is None else targets[window.place]
+    def start(x_adv: Tensor, target: Tensor, step: float) -> "_State":
         steps = torch.full((len(x_adv), *[1] * (x_adv.dim() - 1)), step, device=x_adv.device, dtype=x_adv.dtype)
         loss = torch.full((len(x_adv),), -torch.inf, device=x_adv.device)
         return _State(target, x_adv, x_adv, x_adv, x_adv, x_adv, loss, loss, steps)
@@ -118,11 +109,11 @@ class _Checks(Rows):
     reduced: Tensor
 
 
-def _climb(attack: APGD, window: Window, run: int, targets: Tensor | None) -> Tensor:
-    """ℓ∞ and ℓ2 -> the best example of the images that stand at the end."""
+def _climb(attack: APGD, window: Window, target: Tensor) -> Tensor:
+    """ℓ∞ and ℓ2 -> the best example of the rows that stand at the end."""
     threat, steps = attack.threat, attack.steps
-    start = threat.sample(window.x, noise.uniform(window.x, attack.seed, run))
-    state = _State.start(attack, window, start, targets, 2 * threat.eps)
+    start = threat.sample(window.x, noise.uniform(window.x, attack.seed, window.run))
+    state = _State.start(start, target, 2 * threat.eps)
     state.look(attack, window)
     checks = _Checks(torch.zeros_like(state.loss), state.best_loss, torch.ones_like(state.loss, dtype=torch.bool))
     interval = max(int(0.22 * steps), 1)
@@ -155,23 +146,23 @@ class _Sparsity(Rows):
     changed: Tensor  # pixels that the best example changed, at the last check
 
 
-def _climb_l1(attack: APGD, window: Window, run: int, targets: Tensor | None) -> Tensor:
+def _climb_l1(attack: APGD, window: Window, target: Tensor) -> Tensor:
     """ℓ1: 3ε, 2ε and ε for 30, 30 and 40% of the steps; each stage starts at the last one's best, only the last may claim."""
     eps = attack.threat.eps
     lengths = [math.ceil(0.3 * attack.steps)] * 2
     lengths.append(attack.steps - sum(lengths))
-    uniform = noise.uniform(window.x, attack.seed, run)
+    uniform = noise.uniform(window.x, attack.seed, window.run)
     x_adv = window.x + math.sqrt(2) * torch.erfinv(2 * uniform - 1)
     for factor, steps in zip((3, 2, 1), lengths, strict=True):
         threat = Threat("l1", factor * eps)
-        x_adv = _climb_l1_stage(attack, window, threat, max(steps, 1), threat.project(x_adv, window.x), targets, factor == 1)
+        x_adv = _climb_l1_stage(attack, window, threat, max(steps, 1), threat.project(x_adv, window.x), target, factor == 1)
     return x_adv
 
 
 def _climb_l1_stage(
-    attack: APGD, window: Window, threat: Threat, steps: int, start: Tensor, targets: Tensor | None, claims: bool
+    attack: APGD, window: Window, threat: Threat, steps: int, start: Tensor, target: Tensor, claims: bool
 ) -> Tensor:
-    state = _State.start(attack, window, start, targets, threat.eps)
+    state = _State.start(start, target, threat.eps)
     state.look(attack, window, claims)
     pixels = window.x[0].numel() if len(window) else 1
     changed = _changed(state.best, window.x)

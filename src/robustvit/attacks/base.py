@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from robustvit.attacks.query import Model, Queries
+from robustvit.attacks.replay import Replay
 from robustvit.errors import UserError
 from robustvit.threat import Threat
 
@@ -31,7 +32,7 @@ class Attack:
         if len(x) == 0:
             return x.clone()
         with attackable(model):
-            x_adv = self.perturb(Queries.of(model), x, y).detach()
+            x_adv = self.perturb(replace(Queries.of(model), replay=Replay()), x, y).detach()
         bad = ~x_adv.isfinite().flatten(1).all(1)
         if bad.any():
             first = int(bad.nonzero()[0, 0])

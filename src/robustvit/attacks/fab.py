@@ -66,20 +66,22 @@ class FAB(Attack):
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         ask = Queries.of(model)
         window = Window(ask, x, y)
-        targets = likeliest_others(ask(x), y, self.targets).unbind(1) if self.targets else (None,)
-        for rank, target in enumerate(targets):
-            for restart in range(self.restarts):
-                uniform = noise.uniform(window.x, self.seed, rank * self.restarts + restart) if restart else None
-                self._run(window, target, uniform)
+        others = likeliest_others(ask(x), y, self.targets) if self.targets else None
+        for _ in window.in_turn(self.restarts * (1 if others is None else others.shape[1])):
+            self._run(window, others)
         return window.result
 
-    def _run(self, window: Window, targets: Tensor | None, uniform: Tensor | None) -> None:
-        """On the images that stand, as `uniform`; `targets` has a row for every image that came in."""
-        x_adv = window.x if uniform is None else self.threat.scaled(0.5).sample(window.x, uniform)
+    def _run(self, window: Window, others: Tensor | None) -> None:
+        """On the rows that stand; `others` has the targets of every image that came in. Runs of one target follow each other."""
+        x_adv = window.x
+        if self.restarts > 1:
+            start = self.threat.scaled(0.5).sample(x_adv, noise.uniform(x_adv, self.seed, window.run))
+            again = window.run % self.restarts > 0
+            x_adv = torch.where(again.view(-1, *[1] * (x_adv.dim() - 1)), start, x_adv)
         for _ in range(self.steps):
             if not len(window):
                 break
-            ascent = self._boundary(window, x_adv, targets)
+            ascent = self._boundary(window, x_adv, others)
             plane = _Plane(x_adv, ascent.loss, ascent.grad).keep(self._claim(window, x_adv, ascent.logits))
             if not len(window):
                 break
@@ -93,11 +95,11 @@ class FAB(Attack):
     def _claim(self, window: Window, x_adv: Tensor, logits: Tensor) -> Tensor | None:
         return window.claim(x_adv, logits, self.threat.contains(x_adv, window.x))
 
-    def _boundary(self, window: Window, x_adv: Tensor, targets: Tensor | None) -> Ascent:
+    def _boundary(self, window: Window, x_adv: Tensor, others: Tensor | None) -> Ascent:
         """z_s − z_y and its gradient, s the class whose linearised boundary is nearest, or the target."""
-        if targets is None:
+        if others is None:
             return window.ask.least_margin(x_adv, hard_labels(window.y), self._distance)
-        return window.ask.gradient(x_adv, targeted_margin, window.y, targets[window.place])
+        return window.ask.gradient(x_adv, targeted_margin, window.y, others[window.place, window.run // self.restarts])
 
     def _distance(self, margin: Tensor, grad: Tensor) -> Tensor:
         """How far it is to where the linearised margin is zero, the box left aside."""

@@ -6,6 +6,7 @@ as mixed images have: cross-entropy takes the shares, what compares a class with
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -83,6 +84,7 @@ _ALL = LOSSES | TARGETED_LOSSES
 NEEDS = {"dlr": (3, "margin"), "targeted_dlr": (4, "targeted_margin")}
 
 
+@cache
 def loss_named(name: str) -> Loss:
     """The loss of that name or, said aloud, the one to take where the model has too few classes for it."""
 

@@ -1,16 +1,21 @@
 """How an attack asks the model: in micro-batches that fit, in a chosen arithmetic, averaged over draws, and counted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from robustvit.attacks.replay import Replay, Work
 from robustvit.errors import UserError
 from robustvit.precision import Precision, arithmetic
 
 Model = Callable[[Tensor], Tensor]
+
+# So many pixels keep a GPU busy; a few images it answers no faster. A CPU is busy with one.
+BUSY = {"cuda": 2**22}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +49,16 @@ class Queries:
 
     `precision` None keeps the caller's arithmetic. With `draws` above 1 loss and gradient are means over that many answers of
     a stochastic model, and the logits are the log of its mean probabilities: success is judged on the averaged prediction.
-    `scale` multiplies the logits.
+    `scale` multiplies the logits. `busy` is how many pixels keep the device busy, None by its kind.
+    `replay`, within one attack, spares a GPU the launches of small batches.
     """
 
     model: Model
     precision: Precision | None = None
     draws: int = 1
     scale: float = 1.0
+    busy: int | None = None
+    replay: Replay | None = None
     ledger: Ledger = field(default_factory=Ledger)
 
     @staticmethod
@@ -65,16 +73,24 @@ class Queries:
     def exactly(self) -> "Queries":
         return replace(self, precision="fp32")
 
+    def at_once(self, x: Tensor) -> int:
+        """How many times these images can be asked about together, about as fast as once."""
+        if self.draws > 1:  # whose successes are settled run by run
+            return 1
+        busy = BUSY.get(x.device.type, 1) if self.busy is None else self.busy
+        rows = busy // (x.shape[2] * x.shape[3])
+        return max(1, min(rows, self.ledger.size or rows) // len(x))
+
     def __call__(self, x: Tensor) -> Tensor:
         """Logits, without a graph."""
 
         def answer(x: Tensor) -> tuple[Tensor]:
             with torch.no_grad(), self._arithmetic():
-                answers = [self._logits(x) for _ in range(self.draws)]
-            self.ledger.count(len(x) * self.draws, 0)
-            return (_averaged(answers),)
+                return (_averaged([self._logits(x) for _ in range(self.draws)]),)
 
-        return self._in_parts(answer, x)[0]
+        (logits,) = self._in_parts(self._replayed("logits", answer), x)
+        self.ledger.count(len(x) * self.draws, 0)
+        return logits
 
     def gradient(self, x: Tensor, loss: Callable[..., Tensor], *aligned: Tensor) -> Ascent:
         """The gradient of loss(logits, *aligned) with respect to x; `aligned` tensors have one row an image.
@@ -85,11 +101,12 @@ class Queries:
 
         def ascend(x: Tensor, *aligned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             draws = [self._one_gradient(x, loss, *aligned) for _ in range(self.draws)]
-            self.ledger.count(len(x) * self.draws, len(x) * self.draws)
             losses, logits, grads = (list(column) for column in zip(*draws, strict=True))
             return _mean(losses), _averaged(logits), _mean(grads)
 
-        return Ascent(*self._in_parts(ascend, x, *aligned))
+        ascent = Ascent(*self._in_parts(self._replayed(loss, ascend), x, *aligned))
+        self.ledger.count(len(x) * self.draws, len(x) * self.draws)
+        return ascent
 
     def least_margin(self, x: Tensor, y: Tensor, distance: Callable[[Tensor, Tensor], Tensor]) -> Ascent:
         """z_s − z_y, as the loss, and its gradient for the class s ≠ y of least distance(z_s − z_y, gradient).
@@ -135,10 +152,15 @@ class Queries:
         wide = logits if logits.dtype == torch.float64 else logits.float()
         return wide * self.scale if self.scale != 1 else wide
 
+    def _replayed(self, name: Hashable, work: Work) -> Work:
+        if self.replay is None or self.draws > 1:
+            return work
+        return partial(self.replay, (name, self.precision, self.scale), work)
+
     def _arithmetic(self) -> AbstractContextManager[None]:
         return arithmetic(self.precision) if self.precision else nullcontext()
 
-    def _in_parts(self, work: Callable[..., tuple[Tensor, ...]], x: Tensor, *aligned: Tensor) -> tuple[Tensor, ...]:
+    def _in_parts(self, work: Work, x: Tensor, *aligned: Tensor) -> tuple[Tensor, ...]:
         """Micro-batches of the ledger's size, which is halved for good when the device runs out of memory."""
         answers, begin = [], 0
         while begin < len(x):

@@ -18,6 +18,7 @@ from robustvit.threat import Threat
 
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # after these queries p is halved, whatever `queries` is
 BLOCK = 64  # queries that share one call of the noise
+LOOK = 16  # queries from one look at who is fooled to the next: each look waits for the device
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,8 @@ class Square(Attack):
         keys = noise.keys(x, self.seed)
         best = moves.start(x, noise.draw(keys, 0, moves.luck_to_start(x)))
         logits = window.ask(best)
-        state = _State(keys, best, margin(logits, y), keys)
-        state.keep(window.claim(state.best, logits))
+        state = _State(keys, best, margin(logits, y), logits, keys)
+        state.keep(window.claim(state.best, state.logits))
         for query in range(self.queries):
             if not len(window):
                 break
@@ -61,8 +62,10 @@ class Square(Attack):
             side = self.side(query, x.shape[2], x.shape[3])
             x_adv = moves.propose(window.x, state.best, state.luck[:, query % BLOCK], side)
             logits = window.ask(x_adv)
-            state.improve(x_adv, margin(logits, window.y))
-            state.keep(window.claim(x_adv, logits))
+            state.improve(x_adv, margin(logits, window.y), logits)
+            # Who is fooled stays so: a better example fools more.
+            if (query + 1) % LOOK == 0 or query + 1 == self.queries:
+                state.keep(window.claim(state.best, state.logits))
         window.settle(state.best)
         return window.result
 
@@ -125,9 +128,11 @@ class _State(Rows):
     keys: Tensor
     best: Tensor
     loss: Tensor
+    logits: Tensor
     luck: Tensor  # [B, BLOCK, numbers a query]
 
-    def improve(self, x_adv: Tensor, loss: Tensor) -> None:
-        better = loss > self.loss
+    def improve(self, x_adv: Tensor, loss: Tensor, logits: Tensor) -> None:
+        better = (loss > self.loss) | loss.isnan()  # what is not a number must be noticed
         self.loss = torch.where(better, loss, self.loss)
+        self.logits = torch.where(better[:, None], logits, self.logits)
         self.best = torch.where(better.view(-1, 1, 1, 1), x_adv, self.best)

@@ -12,7 +12,7 @@ from robustvit.threat import Threat
 from robustvit.training.schedule import Cosine, Linear, Phase
 
 THREAT = Threat("linf", 8 / 255)
-EPOCHS = 30
+EPOCHS = 25
 
 
 def cifar10_standard() -> Recipe:
@@ -35,7 +35,7 @@ def cifar10_robust() -> Recipe:
     return replace(
         cifar10_standard(),
         name="cifar10-robust",
-        phases=(Phase(PGDAT(PGD(THREAT, steps=5)), epochs=EPOCHS, eps=Linear(10)),),
+        phases=(Phase(PGDAT(PGD(THREAT, steps=5)), epochs=EPOCHS, eps=Linear(8)),),
         select=PGD(THREAT, steps=10, seed=0),
     )
 
@@ -46,7 +46,7 @@ def cifar10_trades() -> Recipe:
     return replace(
         cifar10_robust(),
         name="cifar10-trades",
-        phases=(Phase(TRADES(adversary, beta=6.0), epochs=EPOCHS, eps=Linear(10)),),
+        phases=(Phase(TRADES(adversary, beta=6.0), epochs=EPOCHS, eps=Linear(8)),),
         ema=0.995,
     )
 
@@ -62,7 +62,7 @@ def cifar10_light() -> Recipe:
         robust,
         name="cifar10-light",
         model=replace(robust.model, args={"drop_path_rate": 0.05}),
-        phases=(Phase(PGDAT(adversary, label_smoothing=0.1), epochs=EPOCHS, eps=Linear(10)),),
+        phases=(Phase(PGDAT(adversary, label_smoothing=0.1), epochs=EPOCHS, eps=Linear(8)),),
         optim=replace(robust.optim, weight_decay=0.5),
     )
 
