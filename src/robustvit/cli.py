@@ -100,6 +100,9 @@ def evaluate(
     batch_size: Annotated[int | None, typer.Option("--batch-size", help="Images asked at once; by default found.")] = None,
     evidence: Annotated[str, typer.Option("--evidence", help="all adversarial examples of broken images, or none.")] = "all",
     checks: Annotated[bool, typer.Option("--checks/--no-checks", help="Look for gradient masking.")] = True,
+    compile_mode: Annotated[
+        str, typer.Option("--compile", help="The attacked model: auto, never, default or another mode of torch.compile.")
+    ] = "auto",
     out: Out = None,
     device: Device = None,
 ) -> None:
@@ -127,6 +130,7 @@ def evaluate(
         batch_size,
         evidence=keep,
         checks=checks,
+        compile=compile_mode,  # type: ignore[arg-type]
     )
     if os.environ.get("RANK", "0") != "0":
         return

@@ -35,18 +35,20 @@ def frozen_twin(model: nn.Module) -> nn.Module:
 class Compiled(nn.Module):
     """The same model, compiled; its answers are its own, not the memory of a graph that the next call fills again.
 
-    With `sizes`, batches are filled up to one of few sizes, so that few are compiled for; what fills them shows nowhere.
+    With `sizes` it is compiled for all batch sizes at once, and batches are filled up to one of few; that shows nowhere.
     """
 
     def __init__(self, model: nn.Module, mode: Compile, sizes: bool = False) -> None:
         super().__init__()
         self.model, self.sizes = model, sizes
-        self.fast = torch.compile(model, mode=mode, dynamic=True if sizes else None)
+        self.fast = torch.compile(model, mode=mode)
 
     def forward(self, x: Tensor) -> Tensor:
         count = len(x)
-        if self.sizes and (spare := filled(count) - count):
-            x = torch.cat([x, x[-1:].expand(spare, *x.shape[1:])])
+        if self.sizes:
+            if spare := max(filled(count), 2) - count:  # one image would be compiled for apart
+                x = torch.cat([x, x[-1:].expand(spare, *x.shape[1:])])
+            torch._dynamo.maybe_mark_dynamic(x, 0)
         logits: Tensor = self.fast(x)
         return logits[:count].clone()
 

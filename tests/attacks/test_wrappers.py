@@ -169,9 +169,12 @@ def test_autoattack_is_made_as_published(norm: str, version: str, names: list[st
         assert (targeted.targets, fab.targets) == (5 if norm == "l1" else 9, 9)
 
 
-def test_a_lower_precision_names_every_stage() -> None:
-    stages = autoattack(THREAT, precision="bf16").stages
-    assert [stage.name for stage in stages] == ["apgd-ce-bf16", "apgd-t-bf16", "fab-t-bf16", "square-bf16"]
+def test_every_stage_names_its_precision_and_in_bf16_gradients_are_climbed_in_tf32() -> None:
+    for precision, names in {
+        "tf32": ["apgd-ce-tf32", "apgd-t-tf32", "fab-t-tf32", "square-tf32"],
+        "bf16": ["apgd-ce-tf32", "apgd-t-tf32", "fab-t-bf16", "square-bf16"],
+    }.items():
+        assert [stage.name for stage in autoattack(THREAT, precision=precision).stages] == names
 
 
 @pytest.mark.parametrize(

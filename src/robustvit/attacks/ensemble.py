@@ -62,7 +62,7 @@ class WorstOf(Attack):
     def stages(self) -> tuple[Attack, ...]:
         if self.precision is None:
             return self.attacks
-        return tuple(InPrecision(attack, self.precision) for attack in self.attacks)
+        return tuple(InPrecision(attack, _fit(attack, self.precision)) for attack in self.attacks)
 
     def scaled(self, factor: float) -> Self:
         return replace(self, attacks=tuple(attack.scaled(factor) for attack in self.attacks))
@@ -84,6 +84,13 @@ class WorstOf(Attack):
             if not len(left):
                 break
         return x_adv
+
+
+def _fit(attack: Attack, precision: Precision) -> Precision:
+    """In bf16 the steepest way up is followed in TF32, or points at the very edge of the ball would be lost; FAB and Square,
+    which find few points that it has not found, take most of the time, and need no more than bf16.
+    """
+    return "tf32" if precision == "bf16" and not isinstance(attack, FAB | Square) else precision
 
 
 def autoattack(threat: Threat, version: Version = "standard", seed: int = 0, precision: Precision = "fp32") -> WorstOf:

@@ -72,7 +72,7 @@ class FAB(Attack):
         return window.result
 
     def _run(self, window: Window, others: Tensor | None) -> None:
-        """On the rows that stand; `others` has the targets of every image that came in. Runs of one target follow each other."""
+        """On the rows that stand; `others`: the targets of every image that came in. Restarts follow each other."""
         x_adv = window.x
         if self.restarts > 1:
             start = self.threat.scaled(0.5).sample(x_adv, noise.uniform(x_adv, self.seed, window.run))

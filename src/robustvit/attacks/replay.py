@@ -41,7 +41,7 @@ class Replay:
         if key not in self.graphs:
             try:
                 self.graphs[key] = _Graph(work, size, rows, self._pool())
-            except _CannotReplay as why:
+            except _CannotReplayError as why:
                 self.refused = True
                 print(f"cuda graphs: not for this model, {why}; it is asked without them", file=sys.stderr)
                 return work(*rows)
@@ -52,7 +52,7 @@ class Replay:
         return next(iter(self.graphs.values())).graph.pool() if self.graphs else None
 
 
-class _CannotReplay(Exception):
+class _CannotReplayError(Exception):
     """The reason, for people."""
 
 
@@ -66,16 +66,20 @@ class _Graph:
             plain = work(*self.rows)
         torch.cuda.current_stream().wait_stream(aside)
         self.graph = torch.cuda.CUDAGraph()
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        random = generator.clone_state()
         try:
             with torch.cuda.graph(self.graph, pool=pool):
                 self.answer = work(*self.rows)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            raise _CannotReplay(str(error).splitlines()[0]) from None
+            # A capture that failed leaves the generator waiting for its end.
+            generator.graphsafe_set_state(random)
+            raise _CannotReplayError(str(error).splitlines()[0]) from None
         self.graph.replay()
         if not all(_alike(*pair) for pair in zip(plain, self.answer, strict=True)):
-            raise _CannotReplay("whose answers differ from one time to the next")
+            raise _CannotReplayError("whose answers differ from one time to the next")
 
     def __call__(self, *rows: Tensor) -> tuple[Tensor, ...]:
         self._fill(rows)

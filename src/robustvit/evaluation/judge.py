@@ -67,7 +67,7 @@ def attack_window(
     if getattr(attack, "targeted", False):
         raise UserError("attack.targeted: True; a verdict is about the true label, accepted: False")
     stages = attack.stages if attack else ()
-    verdict = replace(ask, precision="fp32", draws=attack.draws if attack else 1)
+    verdict = replace(ask.exactly(), draws=attack.draws if attack else 1)
     weights = _weights(ask)
     if known is None:
         with seeded(seed):

@@ -1,8 +1,8 @@
 """evaluate(): a model and a suite of attacks to Outcomes, each with its evidence."""
 
 import platform
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from robustvit.attacks import Attack, Queries
+from robustvit.compiling import Compile
 from robustvit.config import to_data
 from robustvit.data import DataSpec, Images
 from robustvit.errors import UserError
@@ -19,6 +20,7 @@ from robustvit.evaluation.judge import Answers, Verdicts, alike, answers, attack
 from robustvit.evaluation.outcome import Outcome, file_name
 from robustvit.evaluation.parts import EXAMPLES, Parts, free_name, identity, merged, open_parts, plan
 from robustvit.evaluation.place import check_place
+from robustvit.evaluation.speed import choose as choose_speed
 from robustvit.evaluation.suites import Suite
 from robustvit.evaluation.tally import Tally
 from robustvit.evaluation.team import Team
@@ -38,13 +40,14 @@ def evaluate(
     window: int | None = None,
     evidence: bool = True,
     checks: bool = True,
+    compile: Compile = "auto",
 ) -> list[Outcome]:
     """Judge a model under an attack or every one of a suite; with `out`, write the outcomes to OUT/outcomes.
 
     `images` takes the first so many, or with `sample_seed` a sample of that size. How many are attacked together (`window`) and
     asked for at once (`batch_size`) is found by what fits. With `out`, the same call goes on where a killed one was; `evidence`
     keeps the adversarial examples of broken images there. `checks` looks for signs that the attack was misled rather than the
-    model robust. Under `accelerate launch` the processes share the images.
+    model robust. `compile` concerns the attacks alone. Under `accelerate launch` the processes share the images.
     """
     for name, value in (("batch_size", batch_size), ("window", window)):
         if value is not None and value < 1:
@@ -59,8 +62,9 @@ def evaluate(
         provenance = {"model": about, "data": choice.about, "versions": versions(team.device)}
         folder = Path(out) / "outcomes" if out else None
         with judging(classifier):
-            job = _Job(team, classifier, choice, provenance, folder, evidence, checks, batch_size, window)
-            return [job.run(attack) for attack in ([suite] if isinstance(suite, Attack) else suite)]
+            attacks: Suite = [suite] if isinstance(suite, Attack) else suite
+            job = _Job(team, classifier, choice, provenance, folder, evidence, checks, compile, attacks, batch_size, window)
+            return [job.run(attack) for attack in attacks]
     finally:
         for module in modes:  # a module that came from Python keeps its mode
             module.training = True
@@ -77,6 +81,8 @@ class _Job:
     out: Path | None
     evidence: bool
     checks: bool
+    compile: Compile
+    suite: Suite
     batch_size: int | None
     window: int | None
     suspicions: dict[str, list[masking.Suspicion]] = field(default_factory=dict)  # by norm
@@ -88,6 +94,9 @@ class _Job:
         self.classes = int(self._ask()(x).shape[1])
         self.batch_size = self.batch_size or memory.micro_batch(self._ask(), x, y)
         self.windows = plan(len(self.choice.images), self.window or memory.window_size(x[0]), self.team.size)
+        x, y = self._batch(0, min(self.batch_size, self.windows[0][1]))
+        share = -(-len(self.choice.images) // self.team.size)
+        self.speed = choose_speed(self.compile, self._ask(), x, y, self.suite, self.classes, share)
         self.answers = self._answers()
         if self.out:
             check_place(self.out, self.provenance["model"]["fingerprint"], self.answers, self.provenance["data"]["digest"])
@@ -101,13 +110,14 @@ class _Job:
         mine = range(self.team.rank, len(parts.windows), self.team.size)
         calls = sum(parts.windows[i][1] - parts.windows[i][0] for i in mine) * (attack.cost(self.classes) if attack else 1)
         done: list[tuple[int, Verdicts]] = []
+        self.speed.warm(self._ask(), attack, *self._batch(0, 2))
         what = f"{Path(self.provenance['model']['name']).name}: {name}"
         with progress(calls, what, "model calls", shown=self.team.leads) as advance:
             tally = Tally(advance, attack, self.classes)
             for number in mine:
                 begin, end = parts.windows[number]
                 x, y = self._batch(begin, end)
-                ask = self._ask(tally)
+                ask = replace(self._ask(tally), fast=self.speed.model)
                 tally.enter(end - begin)
 
                 def save(verdicts: Verdicts, number: int = number) -> None:
@@ -151,6 +161,7 @@ class _Job:
             **_describe(attack),
             "seconds": round(sum(stage["seconds"] for stage in stages), 3),
             "stages": stages,
+            "compile": {"mode": self.speed.mode, "seconds": round(self.speed.seconds, 3)},
             "checked": self.checks,
             "warnings": [asdict(suspicion) for suspicion in self._suspicions(attack, stages)],
             "evidence": folder.name if folder and attack and self.evidence else None,
@@ -202,6 +213,13 @@ def _describe(attack: Attack | None) -> dict[str, Any]:
 
 
 def versions(device: torch.device) -> dict[str, str]:
-    packages = {name: version(name) for name in ("robustvit", "torch", "torchvision", "timm", "numpy")}
+    packages = {name: _version(name) for name in ("robustvit", "torch", "torchvision", "timm", "numpy")}
     hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine() + " CPU"
     return {**packages, "python": platform.python_version(), "device": hardware}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # run from its source, as on a machine where nothing can be installed
+        return "source"
