@@ -1,13 +1,14 @@
 """Threat against independent oracles: projection, starts, steepest steps, distances and the errors of its fields."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import optimize
+from scipy import optimize, stats
 
 from robustvit import Threat
 from robustvit.errors import UserError
@@ -174,6 +175,21 @@ def test_samples_fill_the_ball_and_stay_inside(norm: str) -> None:
     assert (starts - x).mean(0).abs().max() < 0.25 * (starts - x).std()  # no preferred direction
 
 
+@pytest.mark.parametrize(
+    ("norm", "pixel"),
+    [("linf", stats.uniform()), ("l2", stats.beta(1 / 2, 15 / 2)), ("l1", stats.beta(1, 15))],
+)
+def test_a_pixel_of_a_start_is_distributed_as_the_ball_has_it(norm: str, pixel: Any) -> None:
+    """Of 16 pixels, as shares of eps: |δ| is uniform in ℓ∞, δ² is Beta(1/2, 15/2) on the ℓ2 sphere, |δ| Beta(1, 15) on ℓ1's."""
+    x = torch.full((4000, 1, 4, 4), 0.5)
+    noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(0))
+    change = ((Threat(norm, 0.1).sample(x, noise) - x) / 0.1).flatten(1)
+    size = change.square() if norm == "l2" else change.abs()
+    for place in range(16):
+        assert stats.kstest(size[:, place].numpy(), pixel.cdf).pvalue > 1e-4
+        assert abs((change[:, place] > 0).float().mean() - 0.5) < 4 * 0.5 / 4000**0.5
+
+
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_start_is_finite_even_where_the_generator_gives_zero(norm: str) -> None:
     """torch.rand draws from [0, 1): one pixel in 2^24 is exactly 0, several a batch in training."""
@@ -227,6 +243,7 @@ def test_distance_is_numpys_norm(norm: str) -> None:
     [
         ("linf", -0.1, "threat.eps: -0.1"),
         ("linf", 8, "did you mean 8/255?"),
+        ("linf", 256 / 255, "the whole range of a pixel, [0, 1]"),
         ("linf", math.nan, "threat.eps: nan"),
         ("l2", math.inf, "threat.eps: inf"),
         ("l2", "8/255", "threat.eps: '8/255'"),

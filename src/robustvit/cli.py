@@ -117,7 +117,7 @@ def evaluate(
     defaults = defaults_of(model)
     given = {"steps": steps, "restarts": restarts, "version": version, "precision": precision, "seed": seed}
     threat, options = defaults.threat(norm, eps), {k: v for k, v in given.items() if v is not None}
-    attacks = attacks_of(attack, threat, seed) if attack else build_suite(suite, threat, options)
+    attacks = attacks_of(attack, threat, options) if attack else build_suite(suite, threat, options)
     folder, keep = out or defaults.out, evidence == "all"
     outcomes = run_evaluation(
         model,
@@ -197,6 +197,7 @@ def reproduce(
         list[str] | None, typer.Option("--data", "--given", help="NAME=PATH of a set or of others' weights; repeatable.")
     ] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", help="Trainings of each model; by default the scale's.")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", help="Models to train or judge at a time, on one device.")] = 1,
     show: Annotated[bool, typer.Option("--list", help="List the artefacts.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and what it costs.")] = False,
     page: Annotated[bool, typer.Option("--page", help="Make one page of all results there are.")] = False,
@@ -205,6 +206,7 @@ def reproduce(
     device: Device = None,
 ) -> None:
     """Make a paper's table or figure again, and see the paper's numbers beside yours."""
+    from robustvit.crew import Crew
     from robustvit.papers import run as papers
 
     if show:
@@ -213,11 +215,11 @@ def reproduce(
     if page and artefact == "*":
         print(f"page: {papers.page(out, scale)}")
         return
-    grid = papers.make_grid(scale, places or [], cache, device)
+    grid, crew = papers.make_grid(scale, places or [], cache, device), Crew(jobs)
     if dry_run or scale == "paper":
-        print("\n".join(papers.plan(artefact, grid, seeds)), flush=True)
+        print("\n".join(papers.plan(artefact, grid, seeds, crew.jobs)), flush=True)
     if not dry_run:
-        for result in papers.run(artefact, grid, out, seeds):
+        for result in papers.run(artefact, grid, out, seeds, crew):
             print(result, end="\n\n", flush=True)
         print(f"page: {papers.page(out, scale)}")
 

@@ -102,6 +102,8 @@ class Recipe:
             raise UserError(f"clip: {self.clip}; accepted: null, or a norm above 0")
         if self.select is not None and self.select.seed is None:
             raise UserError("select.seed: null; accepted: a number, or selection would differ from run to run")
+        if getattr(self.select, "targeted", False):
+            raise UserError("select.targeted: True; a verdict is about the true label, accepted: False")
 
     @property
     def epochs(self) -> int:

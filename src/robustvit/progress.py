@@ -8,12 +8,19 @@ from functools import partial
 
 WIDE = 110  # columns of a terminal that holds all there is to say
 Advance = Callable[[int, str], None]
+_SILENT = False
+
+
+def silence() -> None:
+    """From now on nothing is shown by this process: another shows how far it is."""
+    global _SILENT
+    _SILENT = True
 
 
 @contextmanager
 def progress(total: int, what: str, unit: str = "images", done: int = 0, shown: bool = True) -> Iterator[Advance]:
     """Yields advance(count, note); `done` were finished before, as after a resume."""
-    if not shown:
+    if _SILENT or not shown:
         yield lambda count, note: None
     elif sys.stderr.isatty():
         yield from _bar(total, what, unit, done)
@@ -46,8 +53,7 @@ def _bar(total: int, what: str, unit: str, done: int) -> Iterator[Advance]:
             nonlocal finished
             finished += count
             each = f" {unit}" if console.width >= WIDE else ""
-            rate = f"{finished / max(time.monotonic() - started, 1e-9):,.0f}{each}/s"
-            bar.update(task, advance=count, rate=rate, note=note)
+            bar.update(task, advance=count, rate=_pace(finished, time.monotonic() - started, each), note=note)
 
         yield advance
 
@@ -62,9 +68,15 @@ def _lines(total: int, what: str, unit: str, done: int, every: float = 10.0) -> 
         now = time.monotonic()
         if now - printed >= every:
             printed = now
-            rate = finished / (now - started)
-            left = max(0, total - done - finished) / rate
+            rate = _pace(finished, now - started, f" {unit}")
+            left = max(0, total - done - finished) * (now - started) / finished
             share = 100 * (done + finished) / total
-            print(f"{what}: {share:.0f}%, {rate:,.0f} {unit}/s, {left:.0f} s left  {note}", file=sys.stderr, flush=True)
+            print(f"{what}: {share:.0f}%, {rate}, {left:.0f} s left  {note}", file=sys.stderr, flush=True)
 
     yield advance
+
+
+def _pace(finished: int, seconds: float, unit: str) -> str:
+    """So many a second, or so many seconds each."""
+    rate = finished / max(seconds, 1e-9)
+    return f"{rate:,.0f}{unit}/s" if rate >= 1 or not finished else f"{seconds / finished:,.0f} s each"

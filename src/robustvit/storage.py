@@ -12,12 +12,12 @@ from torch import Tensor
 
 from robustvit.errors import UserError
 
-FORMAT = "robustvit"
+META = "robustvit"  # the only key of a file's header: safetensors writes several in no fixed order
 
 
 def write(path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    replace_file(path, lambda: serialise(plain, {"format": FORMAT, "meta": json.dumps(meta)}))
+    replace_file(path, lambda: serialise(plain, {META: json.dumps(meta)}))
 
 
 def replace_file(path: Path, content: Callable[[], bytes]) -> None:
@@ -34,7 +34,7 @@ def replace_file(path: Path, content: Callable[[], bytes]) -> None:
         partial.unlink(missing_ok=True)
         kept = f"the previous {path.name} is untouched" if path.exists() else "nothing was overwritten"
         raise UserError(
-            f"{path}: could not be saved ({error.strerror}); {kept}. Make room and run the same command again to go on"
+            f"{path}: could not be saved ({error.strerror}); {kept}. Once that is mended, the same command goes on"
         ) from error
 
 
@@ -52,11 +52,11 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 "yourself (torch.load with weights_only=True) and pass the module to robustvit.load_model"
             ) from None
         raise UserError(f"{path}: truncated or not a safetensors file ({error})") from None
-    if header.get("format") != FORMAT:
+    if META not in header:
         raise UserError(f"{path}: was not written by robustvit, so it does not say which model its weights belong to")
     try:
-        meta = json.loads(header["meta"])
-    except (KeyError, ValueError) as error:
+        meta = json.loads(header[META])
+    except ValueError as error:
         raise UserError(f"{path}: damaged: its description cannot be read ({error!r})") from None
     return tensors, meta
 
@@ -65,7 +65,7 @@ def read_meta(path: Path) -> dict[str, Any]:
     """What a file says of itself, without its tensors; empty where it says nothing that can be read."""
     try:
         with safe_open(path, "pt") as file:
-            meta = json.loads((file.metadata() or {}).get("meta", "{}"))
+            meta = json.loads((file.metadata() or {}).get(META, "{}"))
     except (SafetensorError, OSError, ValueError):
         return {}
     return meta if isinstance(meta, dict) else {}

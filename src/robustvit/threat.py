@@ -21,6 +21,11 @@ def parse_number(text: str | float, field: str = "eps") -> float:
         raise UserError(f"{field}: {text!r} is not a number; write it like 0.03 or 8/255") from None
 
 
+def _in_steps(eps: float) -> str:
+    """What was probably meant, if it is a whole number of the 255 steps of a pixel."""
+    return f"; did you mean {eps:g}/255?" if 2 <= eps <= 255 and eps == int(eps) else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Threat:
     """All images within `eps` of the original in `norm`, eps in [0, 1] pixel units."""
@@ -34,9 +39,7 @@ class Threat:
         if not (isinstance(self.eps, int | float) and math.isfinite(self.eps) and self.eps >= 0):
             raise UserError(f"threat.eps: {self.eps!r} is not a finite number ≥ 0")
         if self.norm == "linf" and self.eps > 1:
-            raise UserError(
-                f"threat.eps: {self.eps:g} is more than the whole range of a pixel, [0, 1]; did you mean {self.eps:g}/255?"
-            )
+            raise UserError(f"threat.eps: {self.eps:g} is more than the whole range of a pixel, [0, 1]{_in_steps(self.eps)}")
 
     def scaled(self, factor: float) -> "Threat":
         return replace(self, eps=self.eps * factor)

@@ -253,6 +253,14 @@ def test_labels_beyond_the_model_s_classes_are_an_error() -> None:
         judged(build(ModelSpec("vit_nano", num_classes=7, channels=1)), images, [None])
 
 
+@pytest.mark.parametrize("model", [nn.Sequential(nn.Flatten(), nn.Linear(64, 7)), build(ModelSpec("vit_nano", 7, channels=1))])
+def test_a_label_beyond_the_classes_is_an_error_even_where_the_sample_leaves_it_out(model: nn.Module) -> None:
+    images = Images("late", torch.rand(10, 1, 8, 8), torch.tensor([9, *[0] * 9]))
+    assert 0 not in images.first(2, sample_seed=0)[1]
+    with pytest.raises(UserError, match="labels up to 9"):
+        judged(model, images, [None], images=2, sample_seed=0)
+
+
 @pytest.mark.parametrize("shape", [(1, 9, 7), (3, 8, 8)])
 def test_images_of_another_shape_are_an_error(shape: tuple[int, ...], tiny_vit: Classifier) -> None:
     images = Images("odd", torch.rand(4, *shape), torch.arange(4))
@@ -273,11 +281,8 @@ def test_a_batch_size_below_one_is_an_error(batch_size: int, tiny_vit: Classifie
 
 
 def test_two_attacks_of_one_name_both_keep_their_evidence(tiny_vit: Classifier, data: str, tmp_path: Path) -> None:
-    """Two files, or an error that says to tell them apart."""
     threat = Threat("linf", 0.04)
     attacks: Suite = [PGD(threat, steps=2, seed=0), PGD(threat, steps=2, loss="kl", seed=0), FGSM(threat)]
-    try:
-        outcomes = judged(tiny_vit, data, attacks, tmp_path)
-    except UserError:
-        return
-    assert len(list((tmp_path / "outcomes").glob("*.json"))) == len(outcomes)
+    names = [outcome.name for outcome in judged(tiny_vit, data, attacks, tmp_path)]
+    assert names == ["pgd-2 linf 0.04", "pgd-2 linf 0.04 #2", "fgsm linf 0.04"]
+    assert {Outcome.load(path).name for path in (tmp_path / "outcomes").glob("*.json")} == set(names)

@@ -242,7 +242,7 @@ def test_a_model_that_changes_during_the_attack_is_named(
 ) -> None:
     images = DataSpec("digits").load("test").subset(slice(8))
     monkeypatch.setattr("robustvit.evaluation.masking.probe", lambda *given: [])  # it has tests of its own
-    (found,) = evaluate(Tiring(models["linear"], after), images, [PGD(Threat("linf", 0.1), steps=30)], device="cpu")
+    (found,) = evaluate(Tiring(models["linear"], after), images, [PGD(Threat("linf", 0.1), steps=30, seed=0)], device="cpu")
     assert [warning["name"] for warning in found.provenance["warnings"]] == expected
 
 

@@ -1,6 +1,7 @@
 """The contract of every objective, and closed forms of each."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -99,6 +100,10 @@ class TestEveryAdversarialObjective:
         with pytest.raises(UserError, match=r"adversary\.seed: 3"):
             type(CASES[name])(PGD(THREAT, seed=3))
 
+    def test_adversary_that_helps_the_model_is_refused(self, name):
+        with pytest.raises(UserError, match=r"adversary\.targeted: True"):
+            type(CASES[name])(PGD(THREAT, targeted=True))
+
 
 def test_trades_without_beta_is_cross_entropy_on_clean_images(tiny_vit, images):
     x, y = images
@@ -158,6 +163,14 @@ def test_the_adversary_climbs_the_mixed_label_without_smoothing(tiny_vit, images
     assert not torch.equal(expected, adversary(tiny_vit, x, y))
 
 
-def test_negative_beta_is_refused():
-    with pytest.raises(UserError, match=r"beta: -1"):
-        TRADES(PGD(THREAT), beta=-1.0)
+@pytest.mark.parametrize("beta", [-1.0, math.nan])
+def test_beta_that_is_no_weight_is_refused(beta):
+    with pytest.raises(UserError, match=rf"beta: {beta}"):
+        TRADES(PGD(THREAT), beta=beta)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])
+def test_label_smoothing_that_is_no_share_is_refused(share):
+    for make in (Standard, lambda label_smoothing: PGDAT(PGD(THREAT), label_smoothing), partial(TRADES, PGD(THREAT))):
+        with pytest.raises(UserError, match=rf"label_smoothing: {share}; accepted: 0 to 1"):
+            make(label_smoothing=share)

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from robustvit.config import load
+from robustvit.crew import Crew
 from robustvit.errors import UserError
 from robustvit.papers import find_artefacts
 from robustvit.papers.engine import reproduce
-from robustvit.papers.estimate import estimate
-from robustvit.papers.grid import Grid
+from robustvit.papers.estimate import Work, estimate, together
+from robustvit.papers.grid import Grid, waves
 from robustvit.papers.result import Result
 from robustvit.papers.run import make_grid, run
 from robustvit.papers.scale import Scale
@@ -30,6 +31,53 @@ def test_what_is_trained_and_judged_is_not_done_again(grid: Grid, results: Path)
     assert {path: path.stat().st_mtime_ns for path in weights} == weights
     assert again.lines == first.lines
     assert again.orderings == first.orderings
+
+
+def test_several_at_a_time_give_the_very_same_result(
+    quick: Scale, grid: Grid, places: Mapping[str, str], tmp_path: Path
+) -> None:
+    """A table with a model that starts from another; fingerprints say that the weights are the same, too."""
+    alone = reproduce(of("table-7c"), grid, tmp_path / "alone")
+    beside = Grid(quick, tmp_path / "grid", places, "cpu")
+    with Crew(2) as crew:
+        together = reproduce(of("table-7c"), beside, tmp_path / "together", crew=crew)
+    assert len(list((tmp_path / "grid").iterdir())) == 4
+    assert told(together) == told(alone)
+
+
+def told(result: Result) -> Result:
+    """But for what another run of the same says differently."""
+    return replace(result, provenance={k: v for k, v in result.provenance.items() if k not in ("seconds", "versions")})
+
+
+def test_a_crew_trains_the_models_of_all_artefacts_first(quick: Scale, places: Mapping[str, str], tmp_path: Path) -> None:
+    jobs: list[tuple[str, int]] = []
+
+    class Noted(Crew):
+        def all(self, function, arguments, what):
+            jobs.append((what, len(arguments)))
+            return [function(argument) for argument in arguments]
+
+    grid = Grid(quick, tmp_path / "grid", places, "cpu")
+    results = list(run("light-recipe/figure-[48]", grid, tmp_path / "results", crew=Noted(2)))
+    assert [result.artefact for result in results] == ["light-recipe/figure-4", "light-recipe/figure-8"]
+    # XCiT-S12 is in both: it is trained once.
+    assert [job for job in jobs if job[1]] == [("models trained", 5), ("models judged", 3)]
+
+
+def test_what_a_training_is_refused_for_is_said_of_its_model(quick: Scale, tmp_path: Path) -> None:
+    gone = {name: replace(found, spec=replace(found.spec, path="gone.npz")) for name, found in quick.sets.items()}
+    broken = Grid(replace(quick, sets=gone), tmp_path / "grid", {}, "cpu")
+    with pytest.raises(UserError, match=r"^imagenet-light xcit_small_12_p16_224 \(quick, seed 0\): .*gone\.npz"):
+        reproduce(of("figure-3"), broken, tmp_path)
+
+
+def test_waves_hold_each_run_once_after_what_it_starts_from(grid: Grid) -> None:
+    chains = [grid.chain(row.models["model"], 0) for row in (*of("table-7c").rows, *of("table-11").rows[2:])]
+    first, then = waves(chains)
+    assert {run.folder for run in first} == {chain[0].folder for chain in chains}
+    assert len(first) == len({run.folder for run in first}) == 5
+    assert [run.recipe.model.init for run in then] == [str(chains[2][0].folder)]
 
 
 def test_artefacts_share_models_of_the_same_recipe(grid: Grid) -> None:
@@ -109,6 +157,11 @@ def test_the_estimate_counts_what_is_left(grid: Grid, results: Path) -> None:
     assert len(doubled.trainings) == 7  # shared
     text = "\n".join(before.lines())
     assert "7 × imagenet100, xcit_mini" in text
+    beside = estimate([artefact], slow, jobs=7)
+    assert beside.hours == pytest.approx(before.hours)  # one device that computes all the time
+    assert "training, 7 at a time: about" in "\n".join(beside.lines())
+    calling = replace(slow, scale=replace(slow.scale, flops=1e12, overhead=10.0))
+    assert estimate([artefact], calling, jobs=7).hours == pytest.approx(estimate([artefact], calling).hours / 7)
 
 
 def test_the_papers_scale_says_hours_before_it_starts() -> None:
@@ -116,6 +169,16 @@ def test_the_papers_scale_says_hours_before_it_starts() -> None:
     # XCiT-S12 for 110 epochs of 1.28M images at 5 passes of 4.8 G multiply–adds each and 100 TFLOP/s: 19 hours a model.
     (hours,) = {round(hours) for _, hours in found.trainings}
     assert 15 < hours < 25
+
+
+def test_jobs_beside_each_other_overlap_their_calls_and_queue_for_the_device() -> None:
+    calling, computing = [Work(1, 4)] * 4, [Work(4, 1)] * 4
+    assert together([], 4) == 0
+    assert together(calling, 1) == 16
+    assert together(calling, 2) == 8
+    assert together(calling, 3) == 8  # one of them has two to do
+    assert together(calling, 8) == 4
+    assert together(computing, 1) == together(computing, 8) == 16
 
 
 @pytest.mark.parametrize(

@@ -274,9 +274,10 @@ def test_a_damaged_outcome_is_an_error_that_names_it(suffix: str, tmp_path: Path
         write_report([folder], tmp_path / "report.html")
 
 
-def test_a_log_that_was_cut_off_is_an_error_that_names_it(whole_run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [b'{"step": 3, "ep', b"\xff\xfe"])
+def test_a_log_that_was_cut_off_is_an_error_that_names_it(end: bytes, whole_run: Path, tmp_path: Path) -> None:
     log = whole_run / "metrics.jsonl"
-    log.write_text(log.read_text()[:-9])
+    log.write_bytes(log.read_bytes() + end)
     with pytest.raises(UserError, match=re.escape(str(log))):
         write_report([whole_run], tmp_path / "report.html")
 

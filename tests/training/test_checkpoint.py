@@ -47,6 +47,13 @@ def test_weights_come_back_bit_for_bit_with_their_model(model, tmp_path):
     assert not loaded.training
 
 
+def test_the_same_weights_make_the_same_file(model, tmp_path):
+    files = [tmp_path / f"{number}.safetensors" for number in range(8)]
+    for file in files:
+        checkpoint.save_weights(file, SPEC, model.state_dict(), {"step": 3})
+    assert len({file.read_bytes() for file in files}) == 1
+
+
 @pytest.mark.parametrize("name", ["adamw", "lion", "sgd", "lamb", "adan", "muon"])
 def test_training_goes_on_exactly_from_a_saved_state(model, name, tmp_path):
     optimizer = make_optimizer(Optim(name), model)
@@ -126,6 +133,13 @@ def test_weights_are_not_taken_for_a_training_state(model, tmp_path):
     path = tmp_path / "best.safetensors"
     checkpoint.save_weights(path, SPEC, model.state_dict(), {})
     with pytest.raises(UserError, match=r"best\.safetensors"):
+        checkpoint.load_state(path)
+
+
+def test_a_state_that_is_not_one_is_refused(model, tmp_path):
+    path = tmp_path / "resume.safetensors"
+    checkpoint.save_state(path, State("recipe", "data", step="x"), model, {}, make_optimizer(Optim(), model))
+    with pytest.raises(UserError, match=r"resume\.safetensors: damaged.*state\.step: 'x'"):
         checkpoint.load_state(path)
 
 

@@ -145,8 +145,8 @@ def test_killed_while_a_file_is_being_written_the_old_one_counts(hard: Recipe, t
     config.save(hard, recipe)
     kill_after(start(recipe, broken, save_every=1), broken, 7)
     (broken / "checkpoints" / "resume.safetensors.partial").write_bytes(b"half a file")
-    with open(broken / "metrics.jsonl", "a") as log:
-        log.write('{"step": 8, "epo')
+    with open(broken / "metrics.jsonl", "ab") as log:
+        log.write(b'{"step": 8, "epo\xff')
     fit(hard, broken, "cpu", save_every=1)
     same(whole, broken)
     assert {path.name for path in (broken / "checkpoints").iterdir()} == {

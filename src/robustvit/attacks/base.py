@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from robustvit.attacks.query import Model, Queries
-from robustvit.attacks.replay import Replay
 from robustvit.errors import UserError
 from robustvit.threat import Threat
 
@@ -32,7 +31,7 @@ class Attack:
         if len(x) == 0:
             return x.clone()
         with attackable(model):
-            x_adv = self.perturb(replace(Queries.of(model), replay=Replay()), x, y).detach()
+            x_adv = self.perturb(Queries.of(model).for_one_attack(), x, y).detach()
         bad = ~x_adv.isfinite().flatten(1).all(1)
         if bad.any():
             first = int(bad.nonzero()[0, 0])
@@ -59,6 +58,11 @@ class Attack:
     def draws(self) -> int:
         """Over how many answers of a random model its success is judged."""
         return 1
+
+    @property
+    def unseeded(self) -> bool:
+        """Does its noise come from torch's generator, so that an image's depends on its batch?"""
+        return self.seed is None and getattr(self, "random_start", True)
 
     @property
     def name(self) -> str:

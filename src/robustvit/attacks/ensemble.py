@@ -51,6 +51,10 @@ class WorstOf(Attack):
     def seed(self) -> int | None:  # type: ignore[override]
         return self.attacks[0].seed
 
+    @property
+    def unseeded(self) -> bool:
+        return any(attack.unseeded for attack in self.attacks)
+
     def cost(self, classes: int = CLASSES) -> int:
         return sum(attack.cost(classes) + self.draws for attack in self.stages)
 

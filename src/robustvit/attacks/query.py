@@ -50,8 +50,8 @@ class Queries:
     `precision` None keeps the caller's arithmetic. With `draws` above 1 loss and gradient are means over that many answers of
     a stochastic model, and the logits are the log of its mean probabilities: success is judged on the averaged prediction.
     `scale` multiplies the logits. `busy` is how many pixels keep the device busy, None by its kind.
-    `replay`, within one attack, spares a GPU the launches of small batches. `fast` is a faster form of the same function,
-    asked in the model's stead except for what must be exact.
+    `replay`, within one attack, spares a GPU the launches of small batches, unless `graphs` is off. `fast` is a faster form of
+    the same function, asked in the model's stead except for what must be exact.
     """
 
     model: Model
@@ -59,6 +59,7 @@ class Queries:
     draws: int = 1
     scale: float = 1.0
     busy: int | None = None
+    graphs: bool = True
     replay: Replay | None = None
     fast: Model | None = None
     ledger: Ledger = field(default_factory=Ledger)
@@ -74,6 +75,9 @@ class Queries:
 
     def exactly(self) -> "Queries":
         return replace(self, precision="fp32", fast=None)
+
+    def for_one_attack(self) -> "Queries":
+        return replace(self, replay=Replay() if self.graphs else None)
 
     def at_once(self, x: Tensor) -> int:
         """How many times these images can be asked about together, about as fast as once."""

@@ -28,6 +28,10 @@ class Wrapper(Attack):
         return self.inner.seed
 
     @property
+    def unseeded(self) -> bool:
+        return self.inner.unseeded
+
+    @property
     def targeted(self) -> bool:
         return getattr(self.inner, "targeted", False)
 

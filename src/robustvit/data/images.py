@@ -25,13 +25,13 @@ class Images:
     classes: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if len(self.x) == 0:
-            raise UserError(f"data {self.name!r}: the set is empty; accepted: one image or more")
         if len(self.x.shape) != 4 or self.x.shape[1] not in (1, 3):
             raise UserError(
                 f"data {self.name!r}: images of shape {tuple(self.x.shape)}; "
                 "accepted: [N, height, width, channels] or [N, height, width], with 1 or 3 channels"
             )
+        if len(self.x) == 0:
+            raise UserError(f"data {self.name!r}: the set is empty; accepted: one image or more")
         if self.y.shape != self.x.shape[:1]:
             raise UserError(f"data {self.name!r}: {len(self.x)} images but labels of shape {tuple(self.y.shape)}")
         low, high = int(self.y.min()), int(self.y.max())
@@ -68,6 +68,8 @@ class Images:
         """The first `count` images, or a seeded sample of that size, with their places in the set."""
         if count is not None and not 1 <= count <= len(self):
             raise UserError(f"images: {count}; accepted: 1 to {len(self)}, the size of {self.name!r}")
+        if sample_seed is not None and not 0 <= sample_seed < 2**31:
+            raise UserError(f"sample_seed: {sample_seed}; accepted: 0 to {2**31 - 1}")
         order = torch.arange(len(self))
         if sample_seed is not None:
             order = torch.randperm(len(self), generator=torch.Generator().manual_seed(sample_seed))

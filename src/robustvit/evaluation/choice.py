@@ -28,7 +28,7 @@ def choose(classifier: Classifier, data: str | DataSpec | Images, images: int | 
         spec = spec.fitted(classifier.input_size, classifier.crop)  # recorded as what it came to
     everything = spec if isinstance(spec, Images) else spec.load("test")
     chosen, index = everything.first(images, sample_seed)
-    check_fits(classifier, chosen)
+    check_fits(classifier, everything)
     about = {
         "name": everything.name,
         "spec": None if isinstance(spec, Images) else to_data(spec),

@@ -7,6 +7,7 @@ from robustvit import config, zoo
 from robustvit.config import Recipe
 from robustvit.data.spec import DataSpec
 from robustvit.errors import UserError
+from robustvit.models.classifier import check_there
 from robustvit.objectives.adversarial import Adversarial
 from robustvit.threat import Threat, parse_number
 
@@ -64,6 +65,7 @@ def defaults_of(model: str) -> Defaults:
     if run := run_of(folder):  # what a run is judged by is its best weights; others get a folder beside it
         out = run if folder.stem == "best" else run.with_name(f"{run.resolve().name}-{folder.stem}")
         return Defaults(config.load(run / "recipe.yaml"), out)
+    check_there(model)  # or a slip in a run's name would be told as a missing --eps
     return Defaults(None, Path("runs") / folder.stem)
 
 

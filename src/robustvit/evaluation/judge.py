@@ -64,8 +64,7 @@ def attack_window(
 
     `seed` matters to a stochastic model alone: its answers follow from (seed, stage).
     """
-    if getattr(attack, "targeted", False):
-        raise UserError("attack.targeted: True; a verdict is about the true label, accepted: False")
+    check_attack(attack)
     stages = attack.stages if attack else ()
     verdict = replace(ask.exactly(), draws=attack.draws if attack else 1)
     weights = _weights(ask)
@@ -168,6 +167,14 @@ def alike(before: Answers, now: Answers) -> bool:
     if one.shape != other.shape or not other.numel():
         return one.shape == other.shape
     return bool(((one - other).abs() <= SAME_ANSWER * other.abs().amax(0)).all())
+
+
+def check_attack(attack: Attack | None) -> None:
+    """Is it one that a verdict can be made by?"""
+    if getattr(attack, "targeted", False):
+        raise UserError("attack.targeted: True; a verdict is about the true label, accepted: False")
+    if attack and attack.unseeded:
+        raise UserError("attack.seed: null; accepted: a number, such as 0, or an image's noise would depend on its batch")
 
 
 def check_answers(ask: Queries, x: Tensor, images: Images) -> None:

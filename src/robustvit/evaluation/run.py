@@ -1,7 +1,7 @@
 """evaluate(): a model and a suite of attacks to Outcomes, each with its evidence."""
 
 import platform
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from robustvit.data import DataSpec, Images
 from robustvit.errors import UserError
 from robustvit.evaluation import masking, memory
 from robustvit.evaluation.choice import Choice, choose
-from robustvit.evaluation.judge import Answers, Verdicts, alike, answers, attack_window, check_answers, judging
+from robustvit.evaluation.judge import Answers, Verdicts, alike, answers, attack_window, check_answers, check_attack, judging
 from robustvit.evaluation.outcome import Outcome, file_name
 from robustvit.evaluation.parts import EXAMPLES, Parts, free_name, identity, merged, open_parts, plan
 from robustvit.evaluation.place import check_place
@@ -52,6 +52,9 @@ def evaluate(
     for name, value in (("batch_size", batch_size), ("window", window)):
         if value is not None and value < 1:
             raise UserError(f"{name}: {value}; accepted: 1 or more, or none to find it by what fits")
+    attacks: Suite = [suite] if isinstance(suite, Attack) else suite
+    for attack in attacks:
+        check_attack(attack)
     team = Team.assemble(device)
     own = isinstance(model, nn.Module)
     modes = [module for module in model.modules() if module.training] if isinstance(model, nn.Module) else []
@@ -62,7 +65,6 @@ def evaluate(
         provenance = {"model": about, "data": choice.about, "versions": versions(team.device)}
         folder = Path(out) / "outcomes" if out else None
         with judging(classifier):
-            attacks: Suite = [suite] if isinstance(suite, Attack) else suite
             job = _Job(team, classifier, choice, provenance, folder, evidence, checks, compile, attacks, batch_size, window)
             return [job.run(attack) for attack in attacks]
     finally:
@@ -90,7 +92,7 @@ class _Job:
 
     def __post_init__(self) -> None:
         x, y = self._batch(0, 2)
-        check_answers(self._ask(), x, self.choice.images)
+        check_answers(self._ask(), x, self.choice.everything)
         self.classes = int(self._ask()(x).shape[1])
         self.batch_size = self.batch_size or memory.micro_batch(self._ask(), x, y)
         self.windows = plan(len(self.choice.images), self.window or memory.window_size(x[0]), self.team.size)
@@ -117,7 +119,7 @@ class _Job:
             for number in mine:
                 begin, end = parts.windows[number]
                 x, y = self._batch(begin, end)
-                ask = replace(self._ask(tally), fast=self.speed.model)
+                ask = self.speed.sped_up(self._ask(tally))
                 tally.enter(end - begin)
 
                 def save(verdicts: Verdicts, number: int = number) -> None:

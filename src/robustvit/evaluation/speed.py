@@ -1,8 +1,8 @@
-"""Is a model compiled before it is attacked? Where the attack lasts so long that it pays, or where the user insists."""
+"""How a model is asked while it is attacked: plainly, by CUDA graphs, or compiled where that pays or the user insists."""
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +16,15 @@ from robustvit.evaluation.suites import Suite
 
 @dataclass
 class Speed:
-    """A faster form of the model, if it has one, and the seconds that compiling it took so far."""
+    """A faster form of the model, if it has one, and the seconds that compiling it took so far; CUDA graphs or none."""
 
     mode: Compile
     model: nn.Module | None = None
+    graphs: bool = True
     seconds: float = 0.0
+
+    def sped_up(self, ask: Queries) -> Queries:
+        return replace(ask, fast=self.model, graphs=self.graphs)
 
     def warm(self, ask: Queries, attack: Attack | None, x: Tensor, y: Tensor) -> None:
         """Ask once in every arithmetic of the attack, so that its own seconds are not the compiler's."""
@@ -36,9 +40,13 @@ class Speed:
 
 
 def choose(mode: Compile, ask: Queries, x: Tensor, y: Tensor, suite: Suite, classes: int, images: int) -> Speed:
-    """`auto` compiles on a GPU alone, and only what lasts long by the time that one batch takes; it says what it chose."""
+    """`auto` compiles on a GPU alone, and only what lasts long by the time that one batch takes; it says what it chose.
+
+    Who says `never` himself gets the plain form of everything, without CUDA graphs too.
+    """
     if mode not in COMPILE:
         raise unknown("compile", mode, COMPILE)
+    graphs = mode != "never"
     if mode == "auto":
         mode = "never"
         if x.is_cuda:
@@ -48,7 +56,7 @@ def choose(mode: Compile, ask: Queries, x: Tensor, y: Tensor, suite: Suite, clas
                 mode = "default"
             why = "which compiling shortens" if pays else "too little to compile for; --compile default insists"
             print(f"compile: {mode}, {seconds / 60:.0f} min at most, {why}", file=sys.stderr)
-    return Speed(mode, None if mode == "never" else Compiled(_module(ask), mode, sizes=True))
+    return Speed(mode, None if mode == "never" else Compiled(_module(ask), mode, sizes=True), graphs)
 
 
 def _module(ask: Queries) -> nn.Module:

@@ -35,8 +35,14 @@ def autoattack(threat: Threat, version: Version = "standard", precision: Precisi
     return [None, autoattack_of(threat, version, seed, precision)]
 
 
-def attacks_of(texts: Sequence[str], threat: Threat, seed: int) -> Suite:
-    """Clean accuracy and attacks as a recipe has them, such as `{type: gama, steps: 50}`; threat and seed are filled in."""
+def attacks_of(texts: Sequence[str], threat: Threat, options: dict[str, Any]) -> Suite:
+    """Clean accuracy and attacks as a recipe has them, such as `{type: gama, steps: 50}`; threat and seed are filled in.
+
+    Any other option is one of a suite: an error, not ignored.
+    """
+    for option in options:
+        if option != "seed":
+            raise UserError(f"--{option}: means nothing to --attack; accepted: its own field, as in '{{type: pgd, steps: 50}}'")
     suite: Suite = [None]
     for text in texts:
         try:
@@ -44,7 +50,7 @@ def attacks_of(texts: Sequence[str], threat: Threat, seed: int) -> Suite:
         except yaml.YAMLError:
             raise UserError(f"--attack: {text!r} is not valid YAML") from None
         data = {"type": data} if isinstance(data, str) else data
-        suite.append(from_data(Attack, _filled(data, threat, seed), "--attack"))
+        suite.append(from_data(Attack, _filled(data, threat, options.get("seed", 0)), "--attack"))
     return suite
 
 

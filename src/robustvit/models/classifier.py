@@ -109,8 +109,9 @@ def _initialised(spec: ModelSpec) -> Classifier:
         raise unknown("model", spec.name, timm.list_models())
     try:
         backbone = timm.create_model(spec.name, num_classes=spec.num_classes, in_chans=spec.channels, **spec.args)
-    except (TypeError, ValueError, AssertionError, RuntimeError) as error:  # constructors refuse in many ways
-        raise UserError(f"model.args: {spec.args} is not accepted by {spec.name}: {error}") from None
+    except Exception as error:  # constructors refuse in many ways, some without a word
+        why = str(error) or type(error).__name__
+        raise UserError(f"model.args: {spec.args} is not accepted by {spec.name}: {why}") from error
     size, crop = _seen_size(backbone, spec)
     return Classifier(laid_out(backbone), spec.num_classes, spec.mean or (0.0,), spec.std or (1.0,), size, crop)
 
@@ -144,20 +145,24 @@ def load_model(model: str | Path | nn.Module, checkpoint: str = "best") -> Class
         return loaded.eval()
     if path.is_dir():
         raise UserError(f"model {str(model)!r}: the folder holds no recipe.yaml, so it is no run of robustvit")
-    if not timm.is_model(str(model)):
-        raise _not_there(str(model))
+    check_there(str(model))
     if str(model) in architectures.OWN:
         raise UserError(f"model {str(model)!r}: one of the project's own, without published weights; accepted: a run, zoo:NAME")
     return _published(str(model))
 
 
-def _not_there(model: str) -> UserError:
-    """A run that is yet to be trained, or a name that nobody knows."""
+def check_there(model: str) -> None:
+    """Refuse a run that is yet to be trained, and a name that nobody knows."""
     from robustvit.recipes import RECIPES  # which are made of model specifications
 
-    if (recipe := Path(model).name) in RECIPES:
-        return UserError(f"model {model!r}: no such run yet; train it first: robustvit train {recipe} --out {model}")
-    return unknown("model (no such run folder or file either)", model, timm.list_models())
+    path = Path(model)
+    if path.exists() or path.suffix == ".safetensors" or timm.is_model(model):
+        return
+    if path.name in RECIPES:
+        raise UserError(f"model {model!r}: no such run yet; train it first: robustvit train {path.name} --out {model}")
+    if path.parent != Path():
+        raise unknown("run or checkpoint", model, map(str, path.parent.glob("*")))
+    raise unknown("model (no such run folder or file either)", model, timm.list_models())
 
 
 def _published(name: str) -> Classifier:

@@ -26,6 +26,11 @@ class Adversarial(Objective):
                 f"objective.adversary.seed: {self.adversary.seed}; accepted: null, so that each epoch draws new starts "
                 "(the run's own seed makes it reproducible)"
             )
+        if getattr(self.adversary, "targeted", False):
+            raise UserError(
+                "objective.adversary.targeted: True, which would move each image towards its own class and so help the model; "
+                "accepted: False"
+            )
 
     def attack(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         with attackable(model, train=self.in_train_mode):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from robustvit.attacks import Model
 from robustvit.attacks.losses import hard_labels
+from robustvit.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,11 @@ class Objective:
     def scaled(self, factor: float) -> Self:
         """The same objective against factor·eps."""
         raise NotImplementedError(f"{type(self).__name__} does not implement scaled()")
+
+
+def check_smoothing(share: float) -> None:
+    if not 0 <= share <= 1:
+        raise UserError(f"objective.label_smoothing: {share}; accepted: 0 to 1")
 
 
 def accuracy(logits: Tensor, y: Tensor) -> Tensor:

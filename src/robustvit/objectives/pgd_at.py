@@ -7,7 +7,7 @@ from torch import Tensor
 
 from robustvit.attacks import Model
 from robustvit.objectives.adversarial import Adversarial
-from robustvit.objectives.base import Loss, accuracy
+from robustvit.objectives.base import Loss, accuracy, check_smoothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,11 @@ class PGDAT(Adversarial):
     """
 
     label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        # slots=True rebuilds the class, so a bare super() would not find itself here.
+        Adversarial.__post_init__(self)
+        check_smoothing(self.label_smoothing)
 
     def loss(self, model: Model, x: Tensor, x_adv: Tensor, y: Tensor) -> Loss:
         logits = model(x_adv).float()

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from robustvit.attacks import Model
-from robustvit.objectives.base import STEP, Loss, Objective, accuracy
+from robustvit.objectives.base import STEP, Loss, Objective, accuracy, check_smoothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,9 @@ class Standard(Objective):
     """Cross-entropy; the attack is the identity."""
 
     label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_smoothing(self.label_smoothing)
 
     def attack(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         return x

@@ -9,7 +9,7 @@ from robustvit.attacks import Model
 from robustvit.attacks.losses import kl
 from robustvit.errors import UserError
 from robustvit.objectives.adversarial import Adversarial
-from robustvit.objectives.base import STEP, Loss, accuracy
+from robustvit.objectives.base import STEP, Loss, accuracy, check_smoothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ class TRADES(Adversarial):
     def __post_init__(self) -> None:
         # slots=True rebuilds the class, so a bare super() would not find itself here.
         Adversarial.__post_init__(self)
-        if self.beta < 0:
+        check_smoothing(self.label_smoothing)
+        if not self.beta >= 0:
             raise UserError(f"trades.beta: {self.beta}; accepted: 0 or more")
 
     @property

@@ -10,15 +10,17 @@ import numpy as np
 
 from robustvit.analysis import Finding, Subject
 from robustvit.config import to_data
+from robustvit.crew import Crew
 from robustvit.data import DataSpec
 from robustvit.device import find_device
 from robustvit.errors import UserError
 from robustvit.evaluation.run import versions
 from robustvit.models import fingerprint, load_model
 from robustvit.papers.artefact import Artefact, Cell, Claim, Look, Row, Source, judged_on
+from robustvit.papers.estimate import training_work
 from robustvit.papers.figures import draw
-from robustvit.papers.grid import Grid
-from robustvit.papers.measures import LOOK, Asked, Measured, measure
+from robustvit.papers.grid import Grid, Training, waves
+from robustvit.papers.measures import LOOK, Asked, Measured, Question, measure_all
 from robustvit.papers.result import Entry, Line, Ordering, Result
 from robustvit.papers.scale import Set
 from robustvit.papers.verdict import Numbers, Verdict, judge, overall
@@ -26,21 +28,26 @@ from robustvit.papers.verdict import Numbers, Verdict, judge, overall
 Cells = Mapping[tuple[str, str], Numbers]  # by row and column
 
 
-def reproduce(artefact: Artefact, grid: Grid, results: Path, seeds: int | None = None) -> Result:
+def reproduce(artefact: Artefact, grid: Grid, results: Path, seeds: int | None = None, crew: Crew | None = None) -> Result:
     """Train what is missing, ask what the columns ask, judge the claims, and write the result with its figures."""
     check_sets(artefact, grid)
-    job = _Job(artefact, grid, tuple(range(seeds or grid.scale.seeds)))
+    job, crew = _job(artefact, grid, seeds), crew or Crew()
     started = time.monotonic()
-    for row in job.rows():
-        for source in row.models.values():
-            for seed in job.seeds:
-                for training in grid.chain(source, seed):
-                    grid.train(training)
-    cells = job.measured() | job.looked()
+    train_all([artefact], grid, seeds, crew)
+    cells = job.measured(crew) | job.looked()
     result = job.result(cells, time.monotonic() - started)
     result = replace(result, figures=draw(artefact, result, job.findings[:1], job.logs(), results))
     result.save(results)
     return result
+
+
+def train_all(artefacts: Sequence[Artefact], grid: Grid, seeds: int | None, crew: Crew) -> None:
+    """Every model that is missing, each once, and before those that start from it; the longest first, for an even end."""
+    for wave in waves([chain for artefact in artefacts for chain in _job(artefact, grid, seeds).chains()]):
+        missing = [training for training in wave if not training.done]
+        if crew.jobs > 1:
+            missing.sort(key=lambda training: -training_work(training, grid.scale).alone)
+        crew.all(grid.train, missing, "models trained")
 
 
 def check_sets(artefact: Artefact, grid: Grid) -> None:
@@ -54,6 +61,10 @@ def check_sets(artefact: Artefact, grid: Grid) -> None:
 def needed_sets(artefact: Artefact, grid: Grid) -> list[Set]:
     names = {name for row in artefact.everything for source in row.models.values() for name in grid.sets(source)}
     return [found for found in {s.name: s for s in grid.scale.sets.values()}.values() if found.name in names]
+
+
+def _job(artefact: Artefact, grid: Grid, seeds: int | None) -> "_Job":
+    return _Job(artefact, grid, tuple(range(seeds or grid.scale.seeds)))
 
 
 @dataclass
@@ -76,15 +87,32 @@ class _Job:
                 return f"generated images: pass --data {images}=PATH"
         return None
 
-    def measured(self) -> dict[tuple[str, str], Numbers]:
+    def chains(self) -> list[tuple[Training, ...]]:
+        """Of every model of the rows that are not left out."""
+        return [self.grid.chain(source, seed) for row in self.rows() for source in row.models.values() for seed in self.seeds]
+
+    def measured(self, crew: Crew) -> dict[tuple[str, str], Numbers]:
+        """Cells by what was measured of their models, once a seed; all that concerns the folder of one model is one job."""
+        cells = self._questions()
+        folders: dict[Path, list[Question]] = {}
+        for questions in cells.values():
+            for question in questions:
+                folders.setdefault(question.asked.outcomes, []).append(question)
+        found = crew.all(measure_all, list(folders.values()), "models judged")
+        self.warnings.update(warning for of_folder in found for measured in of_folder for warning in measured.warnings)
+        # A folder's answers come in the order of its questions, which is that of the cells.
+        answers = {folder: iter(of_folder) for folder, of_folder in zip(folders, found, strict=True)}
+        return {cell: _numbers([next(answers[each.asked.outcomes]) for each in cells[cell]]) for cell in cells}
+
+    def _questions(self) -> dict[tuple[str, str], list[Question]]:
+        """Of each cell that is not the look's, one a seed."""
         cells = {}
         for row in self.artefact.rows:
             for column in self.artefact.columns:
                 if column.ask != LOOK and column.of in row.models and self._left_out(row) is None:
                     source = row.models[column.of]
-                    per_seed = [measure(column.ask, self._asked(source, seed), column.threat) for seed in self._seeds(source)]
-                    self.warnings.update(warning for measured in per_seed for warning in measured.warnings)
-                    cells[row.label, column.name] = _numbers(per_seed)
+                    asked = [self._asked(source, seed) for seed in self._seeds(source)]
+                    cells[row.label, column.name] = [Question(column.ask, each, column.threat) for each in asked]
         return cells
 
     def looked(self) -> dict[tuple[str, str], Numbers]:

@@ -1,11 +1,13 @@
 """The grid: every model that artefacts of a scale need, trained once and kept by what it was trained by."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from robustvit.config import Recipe
+from robustvit.errors import concerning
 from robustvit.papers.artefact import Given, Published, Source, Trained, judged_on
 from robustvit.papers.scale import Scale
 from robustvit.training.folder import RunFolder
@@ -76,12 +78,19 @@ class Grid:
 
     def train(self, training: Training) -> None:
         if not training.done:
-            fit(training.recipe, training.folder, self.device)
+            with concerning(training.recipe.name):
+                fit(training.recipe, training.folder, self.device)
 
     def sets(self, source: Source) -> set[str]:
         """Names of the sets that it trains or is judged on."""
         recipes = _recipes(source) if self.chain(source, 0) or isinstance(source, Trained) else (judged_on(source),)
         return {self.scale.set_of(recipe.data).name for recipe in recipes}
+
+
+def waves(chains: Iterable[tuple[Training, ...]]) -> list[list[Training]]:
+    """All first runs, then all that start from them, and so on; each once, however many chains share it."""
+    depths = zip_longest(*chains)
+    return [list({run.folder: run for run in depth if run is not None}.values()) for depth in depths]
 
 
 def _recipes(source: Source) -> tuple[Recipe, ...]:

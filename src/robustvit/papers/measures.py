@@ -1,6 +1,6 @@
 """Measures: what a column asks of a model, by name. A number, and what each image gave where images were asked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from robustvit.attacks import APGD, FGSM, Attack, Restarts, Square, WorstOf, autoattack
 from robustvit.data import DataSpec
-from robustvit.errors import UserError
+from robustvit.errors import UserError, concerning
 from robustvit.evaluation import evaluate
 from robustvit.models import load_model
 from robustvit.models.flops import cost
@@ -44,15 +44,30 @@ class Asked:
         return Measured(100 * outcome.accuracy, outcome.correct, warnings)
 
 
-def measure(name: str, asked: Asked, threat: Threat | None) -> Measured:
-    """The paper's threat, at the scale of the question."""
-    if name in COSTS:
-        return Measured(COSTS[name](asked))
-    if name == "clean":
-        return asked.accuracy(None)
-    if threat is None:
-        raise UserError(f"column {name!r}: no threat; accepted: a Threat, since it is an accuracy under attack")
-    return asked.accuracy(ATTACKS[name](asked.scale.threat(threat), asked.scale))
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a column asks of a model; `threat` is the paper's."""
+
+    name: str
+    asked: Asked
+    threat: Threat | None
+
+    def answer(self) -> Measured:
+        """At the scale of the question."""
+        if self.name in COSTS:
+            return Measured(COSTS[self.name](self.asked))
+        if self.name == "clean":
+            return self.asked.accuracy(None)
+        if self.threat is None:
+            raise UserError(f"column {self.name!r}: no threat; accepted: a Threat, since it is an accuracy under attack")
+        scale = self.asked.scale
+        return self.asked.accuracy(ATTACKS[self.name](scale.threat(self.threat), scale))
+
+
+def measure_all(questions: Sequence[Question]) -> list[Measured]:
+    """Of one model, in turn: its folder is no place for two evaluations at a time."""
+    with concerning(questions[0].asked.outcomes.name):
+        return [question.answer() for question in questions]
 
 
 def _fgsm(threat: Threat, scale: Scale) -> Attack:

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+from robustvit.crew import Crew
 from robustvit.device import one_thread
 from robustvit.errors import UserError
 from robustvit.papers import ARTEFACTS, find_artefacts
-from robustvit.papers.engine import check_sets, reproduce
+from robustvit.papers.engine import check_sets, reproduce, train_all
 from robustvit.papers.estimate import estimate
 from robustvit.papers.grid import Grid
 from robustvit.papers.page import write_page
@@ -27,7 +28,7 @@ def listing() -> Iterator[str]:
         yield f"{name:<{width}}  {artefact.title}"
 
 
-def plan(pattern: str, grid: Grid, seeds: int | None) -> Iterator[str]:
+def plan(pattern: str, grid: Grid, seeds: int | None = None, jobs: int = 1) -> Iterator[str]:
     """What would be done, and what it costs."""
     artefacts = find_artefacts(pattern)
     yield f"{', '.join(artefact.full_name for artefact in artefacts)}"
@@ -37,18 +38,23 @@ def plan(pattern: str, grid: Grid, seeds: int | None) -> Iterator[str]:
             check_sets(artefact, grid)
         except UserError as error:
             yield str(error)
-    yield from estimate(artefacts, grid, seeds).lines()
+    yield from estimate(artefacts, grid, seeds, jobs).lines()
 
 
-def run(pattern: str, grid: Grid, results: Path | None, seeds: int | None = None) -> Iterator[Result]:
-    """One after the other; what is trained or judged already is not done again."""
+def run(pattern: str, grid: Grid, results: Path | None, seeds: int | None = None, crew: Crew | None = None) -> Iterator[Result]:
+    """One after the other; what is trained or judged already is not done again.
+
+    A crew of several trains the models of all artefacts first: the more there are, the fewer of it are idle.
+    """
     artefacts, out = find_artefacts(pattern), results or RESULTS.get(grid.scale.name, Path("results"))
     for artefact in artefacts:
         check_sets(artefact, grid)
         _check_scale(artefact.full_name, grid, out)
-    with one_thread() if grid.scale.one_thread else nullcontext():
+    with one_thread() if grid.scale.one_thread else nullcontext(), crew or Crew() as crew:
+        if crew.jobs > 1 and len(artefacts) > 1:
+            train_all(artefacts, grid, seeds, crew)
         for artefact in artefacts:
-            yield reproduce(artefact, grid, out, seeds)
+            yield reproduce(artefact, grid, out, seeds, crew)
 
 
 def page(results: Path | None, scale: str) -> Path:

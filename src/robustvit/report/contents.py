@@ -63,7 +63,7 @@ def read_run(folder: Path) -> RunContents:
     _of_this_run(folder, outcomes)
     return RunContents(
         folder.resolve().name,
-        recipe.read_text() if recipe.exists() else None,
+        recipe.read_text(errors="replace") if recipe.exists() else None,
         read_log(metrics) if metrics.exists() else [],
         sorted(outcomes, key=lambda o: (o.provenance["attack"] is not None, o.eps, o.name)),
         findings,
@@ -106,7 +106,7 @@ def _findings(folder: Path) -> list[Finding]:
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The lines of a run's metrics.jsonl."""
     records = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
         try:
             records.append(json.loads(line))
         except ValueError as error:

@@ -16,6 +16,9 @@ def write_report(runs: list[str | Path] | list[Path], out: str | Path) -> Path:
     """One page of one run or several; it opens from disk and loads nothing."""
     if not runs:
         raise UserError("runs: none given; accepted: one folder or more")
+    path = Path(out)
+    if path.is_dir() or (path.exists() and path.suffix not in (".html", ".htm")):
+        raise UserError(f"out: {str(path)!r} is there and no page; accepted: a new file, or an .html to replace")
     contents = [read_run(Path(run)) for run in runs]
     threat = main_threat(contents)
     curves = [
@@ -37,7 +40,6 @@ def write_report(runs: list[str | Path] | list[Path], out: str | Path) -> Path:
             columns=_columns(contents),
         )
     )
-    path = Path(out)
     storage.replace_file(path, lambda: page.encode("utf-8"))  # as its <meta> says, whatever the machine prefers
     return path
 

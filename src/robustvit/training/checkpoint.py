@@ -14,7 +14,7 @@ from robustvit.models import ModelSpec
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.is_file():
-        raise UserError(f"{path}: no such checkpoint; it appears after the first epoch of a run")
+        raise UserError(f"{path}: no such checkpoint; a run has none before its first epoch ends")
     return storage.read(path)
 
 
@@ -64,7 +64,7 @@ class Restored:
         for what, held, here in (("recipe", self.state.recipe, new.recipe), ("training images", self.state.data, new.data)):
             if held != here:
                 raise UserError(
-                    f"{path}: of another run, whose {what} have another hash ({held} there, {here} here). "
+                    f"{path}: of another run: the hash of its {what} is {held}, here it is {here}. "
                     "Pass another --out, or remove the folder if you no longer need it"
                 )
         wanted, given = ({k: tuple(t.shape) for k, t in d.items()} for d in (model.state_dict(), self.model))
@@ -78,7 +78,7 @@ def load_state(path: Path) -> Restored:
     if "layout" not in meta:
         raise UserError(f"{path}: holds the weights of a model, not the state of a training run")
     try:
-        return Restored(State(**meta["state"]), **_put_tensors(meta["layout"], tensors))
+        return Restored(from_data(State, meta["state"], "state"), **_put_tensors(meta["layout"], tensors))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: damaged, or of another version of robustvit ({error!r})") from None
 

@@ -45,7 +45,7 @@ class RunFolder:
         except OSError as error:
             raise UserError(
                 f"{self.metrics}: could not be written ({error.strerror}); the last checkpoint is untouched. "
-                "Make room and run the same command again to go on"
+                "Once that is mended, the same command goes on"
             ) from error
 
     def records(self) -> list[dict[str, Any]]:
@@ -55,9 +55,9 @@ class RunFolder:
     def begin(self, recipe: Recipe, log_lines: int) -> None:
         """Note the recipe, and forget what was logged after the checkpoint that it goes on from: it will be logged again."""
         config.save(recipe, self.path / "recipe.yaml")
-        lines = self.metrics.read_text().splitlines(keepends=True) if self.metrics.exists() else []
+        lines = self.metrics.read_bytes().splitlines(keepends=True) if self.metrics.exists() else []
         if lines[log_lines:]:
-            storage.replace_file(self.metrics, "".join(lines[:log_lines]).encode)
+            storage.replace_file(self.metrics, lambda: b"".join(lines[:log_lines]))
 
 
 def open_run(path: Path, recipe: Recipe) -> RunFolder:

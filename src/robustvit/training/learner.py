@@ -1,5 +1,6 @@
 """One training step: attack, loss, gradient, optimiser, average. What is learned is the objective's, how fast is ours."""
 
+import copy
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -117,6 +118,16 @@ class Learner:
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.accelerator.device.type, torch.bfloat16, enabled=self.recipe.precision == "bf16")
+
+
+def check_learns(model: Classifier, x: Tensor) -> None:
+    """Does the model answer in train mode, too? Asked of a copy, before a run's folder is made."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        try:
+            copy.deepcopy(model).train()(x)
+        except Exception as error:  # models fail in many ways
+            name = type(model.backbone).__name__
+            raise UserError(f"model: {name} fails in train mode on images of shape {tuple(x.shape[1:])}: {error}") from error
 
 
 def recompute_activations(model: Classifier) -> None:

@@ -27,7 +27,7 @@ from robustvit.training.calendar import Calendar, step_seed
 from robustvit.training.checkpoint import Restored, State
 from robustvit.training.ema import averaged
 from robustvit.training.folder import RunFolder, open_run
-from robustvit.training.learner import Batch, Learner
+from robustvit.training.learner import Batch, Learner, check_learns
 from robustvit.training.optimizer import make_optimizer, set_lr
 from robustvit.training.schedule import Phase, Progress
 from robustvit.training.trackers import Trackers, check_trackers
@@ -84,6 +84,7 @@ def _start(recipe: Recipe, out: Path, accelerator: Accelerator, track: Sequence[
     real, held_out = hold_out(spec.load("train"), recipe.seed)
     train, held_out = spec.mixed(real).to(accelerator.device), held_out.kept().to(accelerator.device)
     check_fits(model, train)
+    check_learns(model, held_out.batch(slice(1))[0].cpu().expand(2, *held_out.shape))
     calendar = Calendar(recipe, len(real), len(train) - len(real))
     for phase in recipe.phases:
         phase.select_parameters(model)

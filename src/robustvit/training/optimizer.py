@@ -19,7 +19,7 @@ def make_optimizer(optim: Optim, model: Classifier) -> torch.optim.Optimizer:
     try:
         # The backbone, not the classifier round it: only the former tells timm its layers and its exemptions.
         optimizer = create_optimizer_v2(model.backbone, optim.type, **rates, **optim.args)
-    except (TypeError, ValueError, AssertionError) as error:
+    except (TypeError, ValueError, LookupError, AssertionError) as error:
         raise UserError(f"optim: {optim.type} does not accept lr={optim.lr}, args={optim.args}: {error}") from None
     scales = {group.get("lr_scale", 1.0) for group in optimizer.param_groups}
     whole = all(p.requires_grad for p in model.backbone.parameters())  # of one part that trains, all may be one layer

@@ -18,7 +18,7 @@ TRAINING_SHARE = 0.8  # of each class, in a set that says nothing of splits
 
 def from_arrays(name: str, x: np.ndarray, y: np.ndarray, classes: tuple[str, ...] | None) -> Images:
     """From NumPy's [N, H, W(, C)] to torch's [N, C, H, W]."""
-    if x.dtype.kind not in "uif":
+    if x.dtype.kind not in "uif" or x.dtype.itemsize > 8:
         raise UserError(f"data {name!r}: images of type {x.dtype}; accepted: uint8, or floats in [0, 1]")
     if y.dtype.kind not in "ui":
         raise UserError(f"data {name!r}: labels of type {y.dtype}; accepted: whole numbers")
