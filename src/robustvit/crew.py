@@ -20,6 +20,7 @@ from robustvit.errors import UserError
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
+Pending = Future[tuple[Result, str]]
 
 
 class Crew:
@@ -54,25 +55,31 @@ class Crew:
         """`function` of each argument; the first error is raised. `what` are they when done, as in "models trained"."""
         if min(self.jobs, len(arguments)) <= 1:
             return [function(argument) for argument in arguments]
-        pool = self._pool = self._pool or self._assemble()
+        pending = [self.start(function, argument) for argument in arguments]
+        with progress.progress(len(pending), what, "models") as advance:
+            for count, future in enumerate(as_completed(pending), 1):
+                self.result(future)
+                advance(1, f"{count} of {len(pending)}")
+        return [self.result(future) for future in pending]
+
+    def start(self, function: Callable[[Argument], Result], argument: Argument) -> "Pending[Result]":
+        """`function` of the argument in another process, while this one goes on; its value is `result` of what this gives."""
+        self._pool = self._pool or self._assemble()
+        with _deaf():
+            return self._pool.submit(_do, function, argument)
+
+    def result(self, future: "Pending[Result]") -> Result:
+        """Waits for it, and passes on what the job had to say, but not again what another has said."""
         try:
-            with _deaf():
-                futures = [pool.submit(_do, function, argument) for argument in arguments]
-            with progress.progress(len(futures), what, "models") as advance:
-                for count, future in enumerate(as_completed(futures), 1):
-                    self._pass_on(future)
-                    advance(1, f"{count} of {len(futures)}")
+            value, said = future.result()
         except BrokenProcessPool as error:
             why = "a process ended before its work did, as when memory runs out"
             raise UserError(f"jobs: {why}; the same command goes on where it stopped, with fewer --jobs if need be") from error
-        return [future.result()[0] for future in futures]
-
-    def _pass_on(self, future: "Future[tuple[Result, str]]") -> None:
-        """What a job had to say, but not again what another has said."""
-        lines = dict.fromkeys(future.result()[1].splitlines())
+        lines = dict.fromkeys(said.splitlines())
         for line in (line for line in lines if line not in self._said):
             print(line, file=sys.stderr)
         self._said.update(lines)
+        return value
 
     def _assemble(self) -> ProcessPoolExecutor:
         import torch

@@ -1,7 +1,10 @@
 """The demonstration: the same small ViT trained twice, attacked, and shown side by side."""
 
+from functools import partial
 from pathlib import Path
 
+from robustvit.config import Recipe
+from robustvit.crew import Crew
 from robustvit.device import one_thread
 from robustvit.evaluation import Outcome, evaluate, sweep
 from robustvit.recipes.digits import THREAT, digits_robust, digits_standard
@@ -11,12 +14,18 @@ from robustvit.training.loop import fit
 
 def demo(out: Path) -> tuple[str, Path]:
     """(a short table, the report's path). On the CPU: for models this small a GPU is no faster."""
-    results = {}
-    with one_thread():
-        for recipe in (digits_standard(), digits_robust()):
-            folder = fit(recipe, out / recipe.name, device="cpu")
-            results[recipe.name] = evaluate(folder, "digits", sweep(THREAT), folder, device="cpu")
+    standard, robust = digits_standard(), digits_robust()
+    judge = partial(train_and_judge, out=out)
+    with one_thread(), Crew(2) as crew:  # the one in another process, while this one shows how far the other is
+        beside = crew.start(judge, standard)
+        of_robust = judge(robust)
+        results = {standard.name: crew.result(beside), robust.name: of_robust}
     return table(results), write_report([out / name for name in results], out / "report.html")
+
+
+def train_and_judge(recipe: Recipe, out: Path) -> list[Outcome]:
+    folder = fit(recipe, out / recipe.name, device="cpu")
+    return evaluate(folder, "digits", sweep(THREAT), folder, device="cpu")
 
 
 def table(results: dict[str, list[Outcome]]) -> str:
