@@ -62,10 +62,10 @@ def test_what_stands_after_each_stage_is_counted(line: nn.Module, points: Images
     (row,) = EpsSweep(LINF, factors=(1.0,), attack=WorstOf((weak, strong)))(line, points).data["models"]
     stages = {stage["name"]: stage["standing"] for stage in row["points"][1]["stages"]}
     assert stages == {
-        "pgd-1": int(robust_at(line, points, 0.01).sum()),
-        "pgd-2": int(robust_at(line, points, 0.1).sum()),
+        weak.name: int(robust_at(line, points, 0.01).sum()),
+        strong.name: int(robust_at(line, points, 0.1).sum()),
     }
-    assert stages["pgd-1"] > stages["pgd-2"]
+    assert stages[weak.name] > stages[strong.name]
 
 
 def test_autoattack_is_the_default(templates: nn.Module, rows: Images) -> None:

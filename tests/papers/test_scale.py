@@ -8,7 +8,8 @@ from robustvit.data.augment import PadCrop
 from robustvit.models.flops import cost_of
 from robustvit.papers.scales import PAPER, SCALES, SMALL, TINY, get_scale
 from robustvit.recipes import RECIPES
-from robustvit.recipes.light_recipe import imagenet100, imagenet_light, imagenet_light_l2
+from robustvit.recipes.light_ablation import imagenet100
+from robustvit.recipes.light_recipe import imagenet_light, imagenet_light_l2
 from robustvit.threat import Threat
 from robustvit.training.schedule import Linear
 

@@ -3,12 +3,13 @@
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from robustvit.analysis.finding import Finding
+from robustvit.analysis.finding import FOLDER, Finding
 from robustvit.analysis.subjects import Models, Subject, subjects_of
 from robustvit.config import to_data
 from robustvit.data import Images
@@ -19,14 +20,23 @@ from robustvit.models import fingerprint
 
 
 class Analysis:
-    """Base of all analyses: frozen dataclasses, whose fields are their parameters, that implement `examine`."""
+    """Base of all analyses: frozen dataclasses, whose fields are their parameters, that implement `examine` and `cost`.
+
+    One that looks at each model `alone` finds the same of it whichever others are there.
+    """
 
     name: ClassVar[str]
+    alone: ClassVar[bool] = True
 
-    def __call__(self, models: Models, images: Images | tuple[Tensor, Tensor]) -> Finding:
-        """The way in: every model is checked against the images and asked in eval mode and full float32."""
+    def __call__(self, models: Models, images: Images | tuple[Tensor, Tensor], out: Path | None = None) -> Finding:
+        """The way in: every model is checked against the images and asked in eval mode and full float32.
+
+        In `out` an analysis that evaluates keeps what it has so far, and goes on from it.
+        """
         started, subjects = time.monotonic(), subjects_of(models)
         images = images if isinstance(images, Images) else Images("images", *images)
+        if out is not None:
+            subjects = [replace(subject, kept=self._kept(out, subject, images)) for subject in subjects]
         # The caller's random state is kept, whatever a model or a start draws.
         with ExitStack() as stack, torch.random.fork_rng():
             for subject in subjects:
@@ -39,6 +49,14 @@ class Analysis:
     def examine(self, subjects: list[Subject], images: Images) -> Finding:
         """The analysis itself; `data` must have a `summary`: a line of text for each thing worth telling."""
         raise NotImplementedError(f"{type(self).__name__} does not implement examine()")
+
+    def cost(self, images: int) -> tuple[int, int]:
+        """Of so many images, how many are attacked, and how many passes each of them costs a model at most."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement cost()")
+
+    def _kept(self, out: Path, subject: Subject, images: Images) -> Path:
+        """Outcomes of one model on one set of images have a folder of their own."""
+        return out / FOLDER / f"{self.name}.outcomes" / f"{fingerprint(subject.model)}-{images.digest()}"
 
     def _provenance(self, subjects: list[Subject], images: Images) -> dict[str, Any]:
         return {

@@ -18,6 +18,7 @@ from robustvit.progress import progress
 from robustvit.threat import Threat
 
 NEAR = 0.01  # of its largest loss: a run that came so close has converged
+MOMENTS = 60  # of a long run at which the loss of each image and start is kept; few early steps matter, and few late ones
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Convergence(Analysis):
     """Final loss against the number of steps, and loss at every step of a long run (light recipe, figures 5, 6 and 14–17).
 
     On the first `points` images, from `restarts` random starts each: separate runs of each of `steps`, stepping by
-    `step`·eps/steps, and one of `long_steps` with the large step of `long_step`·eps (its size is not stated).
+    `step`·eps/steps, and one of `long_steps` with the large step of `long_step`·eps (its size is not stated). Of the long run
+    the mean loss is told at every step, that of each image and start at some (`moments`).
     """
 
     name: ClassVar[str] = "convergence"
@@ -55,24 +57,37 @@ class Convergence(Analysis):
         check_step(self)
         check_step(self, "long_step")
 
+    def cost(self, images: int) -> tuple[int, int]:
+        return self.points * self.restarts, sum(attack.cost() + 1 for attack in (*self._separate, self._long))
+
+    @property
+    def _separate(self) -> list[PGD]:
+        return [PGD(self.threat, steps=steps, step=self.step) for steps in self.steps]
+
+    @property
+    def _long(self) -> PGD:
+        return PGD(self.threat, steps=self.long_steps, step=self.long_step, step_unit="eps")
+
     def examine(self, subjects: list[Subject], images: Images) -> Finding:
         if self.points > len(images):
             raise UserError(f"convergence.points: {self.points}; accepted: 1 to {len(images)}, the size of {images.name!r}")
         points = images.subset(slice(self.points))
-        attacks = [PGD(self.threat, steps=steps, step=self.step) for steps in self.steps]
-        long = PGD(self.threat, steps=self.long_steps, step=self.long_step, step_unit="eps")
-        calls = len(subjects) * self.points * self.restarts * sum(attack.cost() + 1 for attack in (*attacks, long))
+        count, passes = self.cost(len(images))
         final, path = [], []
-        with progress(calls, self.name, "model calls") as advance:
+        with progress(len(subjects) * count * passes, self.name, "model calls") as advance:
             for subject in subjects:
                 x, y = (part.to(subject.device).repeat_interleave(self.restarts, 0) for part in points.batch(slice(None)))
                 ask = subject.ask(points, advance)
-                final.append(self._by_point([self._final_loss(attack, ask, x, y) for attack in attacks]))
-                path.append(self._by_point(self._losses_on_the_way(long, ask, x, y)))
+                final.append(self._by_point([self._final_loss(attack, ask, x, y) for attack in self._separate]))
+                path.append(self._by_point(self._losses_on_the_way(self._long, ask, x, y)))
         rows = [self._row(*each) for each in zip(subjects, final, path, strict=True)]
-        data = {"summary": [_line(*each) for each in zip(subjects, rows, strict=True)], "models": rows}
-        # [models, points, restarts, attacks] and [models, points, restarts, 1 + steps]
-        return Finding(self.name, data, {"final": np.stack(final), "path": np.stack(path)})
+        moments = np.unique(np.geomspace(1, self.long_steps + 1, MOMENTS).round().astype(int)) - 1
+        if self.long_steps < MOMENTS:
+            moments = np.arange(self.long_steps + 1)
+        summary = [_line(*each) for each in zip(subjects, rows, strict=True)]
+        data = {"summary": summary, "models": rows, "moments": moments.tolist()}
+        # [models, points, restarts, attacks] and [models, points, restarts, moments]
+        return Finding(self.name, data, {"final": np.stack(final), "path": np.stack(path)[..., moments]})
 
     def _final_loss(self, attack: PGD, ask: Queries, x: Tensor, y: Tensor) -> Tensor:
         # All starts of an image at once. Seeded noise follows from the image and would be the same for each of them, so the

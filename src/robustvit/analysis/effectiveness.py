@@ -38,12 +38,15 @@ class Effectiveness(Analysis):
         check_counts(self, "steps", "oracle", "seeds")
         check_step(self)
 
+    def cost(self, images: int) -> tuple[int, int]:
+        return images, sum(attack.cost() + 1 for run in self._runs() for attack in run)
+
     def examine(self, subjects: list[Subject], images: Images) -> Finding:
-        runs = [[self._attack(steps, seed) for steps in (*self.steps, self.oracle)] for seed in self._seeds()]
+        runs = self._runs()
         # [models, seeds, attacks (the oracle last), images]
         losses = np.empty((len(subjects), self.seeds, len(self.steps) + 1, len(images)), np.float32)
-        calls = len(subjects) * len(images) * sum(attack.cost() + 1 for run in runs for attack in run)
-        with progress(calls, self.name, "model calls") as advance:
+        count, passes = self.cost(len(images))
+        with progress(len(subjects) * count * passes, self.name, "model calls") as advance:
             for subject, of_model in zip(subjects, losses, strict=True):
                 ask = subject.ask(images, advance)
                 for rows, x, y in subject.windows(images):
@@ -54,8 +57,10 @@ class Effectiveness(Analysis):
         summary = [_line(*each) for each in zip(subjects, models, strict=True)]
         return Finding(self.name, {"summary": summary, "models": models}, {"loss": losses})
 
-    def _seeds(self) -> range:
-        return range(self.seed, self.seed + self.seeds)
+    def _runs(self) -> list[list[Attack]]:
+        """Of each seed the attacks, the strong one last."""
+        seeds = range(self.seed, self.seed + self.seeds)
+        return [[self._attack(steps, seed) for steps in (*self.steps, self.oracle)] for seed in seeds]
 
     def _attack(self, steps: int, seed: int) -> Attack:
         return InPrecision(PGD(self.threat, steps=steps, step=self.step, seed=seed), self.precision)

@@ -8,11 +8,11 @@ import numpy as np
 
 from robustvit.analysis.base import Analysis
 from robustvit.analysis.finding import Finding
-from robustvit.analysis.subjects import Subject
+from robustvit.analysis.subjects import Subject, judged
 from robustvit.attacks import Attack, autoattack
 from robustvit.data import Images
 from robustvit.errors import UserError
-from robustvit.evaluation import Outcome, evaluate
+from robustvit.evaluation import Outcome
 from robustvit.evaluation.suites import Suite
 from robustvit.threat import Threat
 
@@ -38,16 +38,24 @@ class EpsSweep(Analysis):
         if self.attack is not None and self.attack.threat != self.threat:
             raise UserError(f"eps_sweep.attack: is for {self.attack.threat}; accepted: the analysis' own threat, {self.threat}")
 
-    def examine(self, subjects: list[Subject], images: Images) -> Finding:
+    @property
+    def suite(self) -> Suite:
         attack = self.attack or autoattack(self.threat, seed=self.seed)
         reachable = [f for f in self.factors if self.threat.norm != "linf" or self.threat.eps * f <= 1]
-        suite: Suite = [None, *(attack.scaled(factor) for factor in reachable)]
+        return [None, *(attack.scaled(factor) for factor in reachable)]
+
+    def cost(self, images: int) -> tuple[int, int]:
+        return images, sum(attack.cost() if attack else 1 for attack in self.suite)
+
+    def examine(self, subjects: list[Subject], images: Images) -> Finding:
+        suite = self.suite
         rows, correct = [], []
         for subject in subjects:
-            outcomes = evaluate(subject.model, images, suite, device=subject.device.type, checks=False)
+            outcomes = judged(subject, images, suite)
             rows.append(_row(subject, outcomes))
             correct.append(np.stack([outcome.correct for outcome in outcomes]))
-        data = {"summary": [_line(*each) for each in zip(subjects, rows, strict=True)], "attack": attack.name, "models": rows}
+        attack = (self.attack or autoattack(self.threat)).name
+        data = {"summary": [_line(*each) for each in zip(subjects, rows, strict=True)], "attack": attack, "models": rows}
         # [models, points (clean first), images]
         return Finding(self.name, data, {"correct": np.stack(correct)})
 

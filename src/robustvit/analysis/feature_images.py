@@ -29,6 +29,7 @@ class FeatureImages(Analysis):
     """
 
     name: ClassVar[str] = "feature_images"
+    alone: ClassVar[bool] = False
     threat: Threat = BALL
     steps: int = 100
     step: float = 2.5
@@ -40,14 +41,21 @@ class FeatureImages(Analysis):
         check_counts(self, "steps", "count")
         check_step(self)
 
+    def cost(self, images: int) -> tuple[int, int]:
+        return len(self.targets) or self.count, self._attack.cost() + 2
+
+    @property
+    def _attack(self) -> PGD:
+        return PGD(self.threat, steps=self.steps, step=self.step, random_start=False, targeted=True)
+
     def examine(self, subjects: list[Subject], images: Images) -> Finding:
-        attack = PGD(self.threat, steps=self.steps, step=self.step, random_start=False, targeted=True)
+        attack = self._attack
         generator = torch.Generator().manual_seed(self.seed)
         targets = self._targets(subjects, images, generator)
         start = torch.rand(len(targets), *images.shape, generator=generator)
-        calls = len(subjects) * len(targets) * (attack.cost() + 2)
+        count, passes = self.cost(len(images))
         rows, made = [], []
-        with progress(calls, self.name, "model calls") as advance:
+        with progress(len(subjects) * count * passes, self.name, "model calls") as advance:
             for subject in subjects:
                 ask = subject.ask(images, advance)
                 x, y = start.to(subject.device), targets.to(subject.device)

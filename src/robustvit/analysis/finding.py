@@ -4,6 +4,7 @@ import io
 import json
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,3 +50,16 @@ class Finding:
                 return Finding(said["name"], said["data"], dict(file), said["provenance"])
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise UserError(f"{path}: not a readable analysis: {error}") from None
+
+
+def joined(findings: Sequence[Finding]) -> Finding:
+    """Of an analysis that looks at each model alone: what it would have found, had it looked at all of them at once."""
+    first = findings[0]
+    lists = ("summary", "models")
+    data = first.data | {name: [each for finding in findings for each in finding.data[name]] for name in lists}
+    arrays = {name: np.concatenate([finding.arrays[name] for finding in findings]) for name in first.arrays}
+    about = {
+        "models": [model for finding in findings for model in finding.provenance["models"]],
+        "seconds": round(sum(finding.provenance["seconds"] for finding in findings), 3),
+    }
+    return Finding(first.name, data, arrays, first.provenance | about)

@@ -22,6 +22,7 @@ class Gallery(Analysis):
     """
 
     name: ClassVar[str] = "gallery"
+    alone: ClassVar[bool] = False
     threat: Threat
     steps: int = 100
     step: float = 1.5
@@ -32,12 +33,20 @@ class Gallery(Analysis):
         check_counts(self, "steps", "count")
         check_step(self)
 
+    def cost(self, images: int) -> tuple[int, int]:
+        return min(self.count, images), self._attack.cost() + 2
+
+    @property
+    def _attack(self) -> PGD:
+        return PGD(self.threat, steps=self.steps, step=self.step, seed=self.seed)
+
     def examine(self, subjects: list[Subject], images: Images) -> Finding:
-        attack = PGD(self.threat, steps=self.steps, step=self.step, seed=self.seed)
+        attack = self._attack
         shown = images.subset(slice(self.count))
         x, y = shown.batch(slice(None))
         rows, changed = [], []
-        with progress(len(subjects) * len(shown) * (attack.cost() + 2), self.name, "model calls") as advance:
+        count, passes = self.cost(len(images))
+        with progress(len(subjects) * count * passes, self.name, "model calls") as advance:
             for subject in subjects:
                 ask, here = subject.ask(shown, advance), x.to(subject.device)
                 x_adv = attack(ask, here, y.to(subject.device))

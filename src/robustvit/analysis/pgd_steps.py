@@ -7,10 +7,9 @@ import numpy as np
 
 from robustvit.analysis.base import Analysis, check_counts, check_step
 from robustvit.analysis.finding import Finding
-from robustvit.analysis.subjects import Subject
+from robustvit.analysis.subjects import Subject, judged
 from robustvit.attacks import PGD
 from robustvit.data import Images
-from robustvit.evaluation import evaluate
 from robustvit.evaluation.suites import Suite
 from robustvit.threat import Threat
 
@@ -32,11 +31,17 @@ class PGDSteps(Analysis):
         check_counts(self, "steps")
         check_step(self)
 
+    @property
+    def suite(self) -> Suite:
+        return [None, *(PGD(self.threat, steps=steps, step=self.step, seed=self.seed) for steps in self.steps)]
+
+    def cost(self, images: int) -> tuple[int, int]:
+        return images, sum(attack.cost() + 1 if attack else 1 for attack in self.suite)
+
     def examine(self, subjects: list[Subject], images: Images) -> Finding:
-        suite: Suite = [None, *(PGD(self.threat, steps=steps, step=self.step, seed=self.seed) for steps in self.steps)]
         rows, correct = [], []
         for subject in subjects:
-            clean, *attacked = evaluate(subject.model, images, suite, device=subject.device.type, checks=False)
+            clean, *attacked = judged(subject, images, self.suite)
             of_steps = [{"steps": steps, **outcome.summary} for steps, outcome in zip(self.steps, attacked, strict=True)]
             row = {"model": subject.name, "epoch": subject.epoch, "n": clean.n, "clean": clean.summary, "attacks": of_steps}
             rows.append(row)

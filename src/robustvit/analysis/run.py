@@ -46,7 +46,7 @@ def analyze(
     chosen, _ = everything.first(images, sample_seed)
     for subject in subjects:
         subject.model.to(place)
-    finding = analysis(subjects, chosen)
+    finding = analysis(subjects, chosen, Path(out) if out is not None else None)
     about = None if isinstance(spec, Images) else config.to_data(spec)
     source = {"models": [str(model) for model in models], "data": about, "sample_seed": sample_seed}
     finding = replace(finding, provenance=finding.provenance | {"source": source})

@@ -32,6 +32,7 @@ class Semantic(Analysis):
     """
 
     name: ClassVar[str] = "semantic"
+    alone: ClassVar[bool] = False
     threat: Threat
     steps: int = 100
     step: float = 1.5
@@ -43,9 +44,16 @@ class Semantic(Analysis):
         check_counts(self, "steps", "top")
         check_step(self)
 
+    def cost(self, images: int) -> tuple[int, int]:
+        return images, self._attack.cost() + len(SIGNS) * max(1, len(self.judges)) + 1
+
+    @property
+    def _attack(self) -> PGD:
+        return PGD(self.threat, steps=self.steps, step=self.step, seed=self.seed)
+
     def examine(self, subjects: list[Subject], images: Images) -> Finding:
         makers, judges = self._parts(subjects)
-        attack = PGD(self.threat, steps=self.steps, step=self.step, seed=self.seed)
+        attack = self._attack
         # [models, judges, signs (negative first), images]; False where a model would judge itself
         hits = np.zeros((len(makers), len(judges), len(SIGNS), len(images)), bool)
         clean = np.zeros((len(judges), len(images)), bool)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -11,19 +12,24 @@ from robustvit.attacks import Attack, Queries
 from robustvit.attacks.losses import cross_entropy
 from robustvit.data import Images
 from robustvit.errors import UserError
-from robustvit.evaluation import memory
+from robustvit.evaluation import Outcome, evaluate, memory
 from robustvit.evaluation.judge import check_answers, check_fits
+from robustvit.evaluation.suites import Suite
 from robustvit.models import Classifier
 from robustvit.progress import Advance
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A model under a name; checkpoints of one training share the name and differ in their epoch."""
+    """A model under a name; checkpoints of one training share the name and differ in their epoch.
+
+    `kept` is where outcomes of it are kept, if they are.
+    """
 
     name: str
     model: Classifier
     epoch: float | None = None
+    kept: Path | None = None
 
     @property
     def label(self) -> str:
@@ -95,3 +101,9 @@ def loss_at(ask: Queries, x: Tensor, y: Tensor) -> Tensor:
     if not bool(loss.isfinite().all()):
         raise UserError("model: its loss is NaN or infinite under attack; its weights may be broken")
     return loss
+
+
+def judged(subject: Subject, images: Images, suite: Suite) -> list[Outcome]:
+    """Outcomes of a suite; where they are kept, a killed analysis goes on from them."""
+    device = subject.device.type
+    return evaluate(subject.model, images, suite, subject.kept, device=device, evidence=False, checks=False)

@@ -16,6 +16,7 @@ from robustvit.recipes.cifar10 import (
     cifar10_xcit,
 )
 from robustvit.recipes.digits import digits_robust, digits_standard
+from robustvit.recipes.light_ablation import imagenet100, imagenet100_architecture
 from robustvit.recipes.light_finetuning import (
     caltech101_light,
     caltech101_standard,
@@ -27,12 +28,13 @@ from robustvit.recipes.light_finetuning import (
     flowers102_standard,
 )
 from robustvit.recipes.light_recipe import (
-    imagenet100,
-    imagenet100_architecture,
     imagenet_basic_augmentation,
     imagenet_canonical,
+    imagenet_canonical_deit,
     imagenet_canonical_eps8,
     imagenet_canonical_eps_warmup,
+    imagenet_canonical_eps_warmup_eps8,
+    imagenet_canonical_eps_warmup_l2,
     imagenet_canonical_l2,
     imagenet_curriculum,
     imagenet_light,
@@ -65,10 +67,13 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "imagenet-light-erasing": imagenet_light_erasing,
     "imagenet-light-eps8": imagenet_light_eps8,
     "imagenet-canonical-eps8": imagenet_canonical_eps8,
+    "imagenet-canonical-eps-warmup-eps8": imagenet_canonical_eps_warmup_eps8,
     "imagenet-light-l2": imagenet_light_l2,
     "imagenet-canonical-l2": imagenet_canonical_l2,
+    "imagenet-canonical-eps-warmup-l2": imagenet_canonical_eps_warmup_l2,
     "imagenet-light-xcit-l12": imagenet_light_xcit_l12,
     "imagenet-light-poolformer": imagenet_light_poolformer,
+    "imagenet-canonical-deit": imagenet_canonical_deit,
     "imagenet-curriculum": imagenet_curriculum,
     "imagenet-resnet50": imagenet_resnet50,
     "imagenet-resnet50-eps8": imagenet_resnet50_eps8,

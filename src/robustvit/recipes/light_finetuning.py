@@ -1,7 +1,7 @@
 """Recipes of "A Light Recipe to Train Robust Vision Transformers" for small sets (section IV-B, appendix D).
 
 All against 8/255. They start from a run of `imagenet-light-eps8`; from another one by override:
-`model.init=runs/imagenet-canonical-eps8`.
+`model.init=runs/imagenet-canonical-eps-warmup-eps8`.
 """
 
 from dataclasses import replace
@@ -49,15 +49,18 @@ def caltech101_standard() -> Recipe:
 def flowers102_light() -> Recipe:
     """Clean 82.86, AutoAttack 47.91 (table 7a).  robustvit train flowers102-light --out runs/flowers102-light
 
-    In batches of 128: the training set has 1,020 images, of which some are held out.
+    In batches of 128, since the training set has 1,020 images, of which some are held out; at a rate in proportion to the batch
+    (appendix D).
     """
-    caltech = caltech101_light()
+    caltech, batch_size = caltech101_light(), 128
+    rate = caltech.optim.lr * batch_size / caltech.batch_size
     return replace(
         caltech,
         name="flowers102-light",
         model=replace(caltech.model, num_classes=102),
         data=replace(caltech.data, source="flowers102"),
-        batch_size=128,
+        optim=replace(caltech.optim, lr=rate),
+        batch_size=batch_size,
     )
 
 

@@ -10,8 +10,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator, ScalarFormatter
 from PIL import Image
 
+GROWS = 1.5  # CSS pixels a point at most: a small figure on a wide page keeps its proportions to the text
 COLOURS = ("#c8553d", "#28666e", "#b08a2e", "#5b5f97", "#7a8f3c", "#8d5a97")
 STYLE: Any = {
     "font.size": 10,
@@ -46,8 +48,9 @@ def panels(
     columns: int = 1,
     same_y: bool = True,
     same_x: bool = True,
+    heading: str = "",
 ) -> Iterator[tuple[list[Axes], Figure]]:
-    """`count` axes in rows of `columns`, each of `size`, and their figure."""
+    """`count` axes in rows of `columns`, each of `size`, and their figure, under a `heading`."""
     columns = min(columns, count)
     rows = -(-count // columns)
     with mpl.rc_context(STYLE):
@@ -62,6 +65,8 @@ def panels(
         else:
             figure.supxlabel(x, fontsize=10, color=STYLE["axes.labelcolor"])
             figure.supylabel(y, fontsize=10, color=STYLE["axes.labelcolor"])
+        if heading:
+            figure.suptitle(heading, fontsize=11, color=STYLE["axes.labelcolor"], parse_math=False)
         yield list(grid.flat[:count]), figure
 
 
@@ -81,11 +86,20 @@ def title(axes: Axes, text: str) -> None:
     axes.set_title(text, fontsize=10, color=STYLE["axes.labelcolor"], parse_math=False)
 
 
+def log_steps(axes: Axes, steps: Sequence[int]) -> None:
+    """Numbers of attack steps along the axis, each at its place."""
+    axes.set_xscale("log")
+    axes.set_xticks(steps)
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
 def svg(figure: Figure) -> str:
     file = io.StringIO()
     figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = file.getvalue()
-    return text[text.index("<svg") :]  # without the XML prologue, which has no place inside HTML
+    text = text[text.index("<svg") :]  # without the XML prologue, which has no place inside HTML
+    return text.replace("<svg ", f'<svg style="max-width: {72 * GROWS * figure.get_figwidth():.0f}px" ', 1)
 
 
 def png(image: np.ndarray) -> str:

@@ -6,7 +6,8 @@ from robustvit.data.augment import Augmentation, CutMix, Erasing, Mixup, MixupOr
 from robustvit.papers.artefact import Artefact, Cell, Claim, Column, best, ordered, row, trained
 from robustvit.papers.light_recipe.models import DEIT, ablated
 from robustvit.papers.scales import FOUR
-from robustvit.recipes.light_recipe import imagenet100_architecture, of_model
+from robustvit.recipes.light_ablation import imagenet100_architecture
+from robustvit.recipes.light_recipe import of_model
 
 CLEAN, APGD = Column("clean", "clean"), Column("APGD-CE", "apgd_ce", FOUR)
 Policy = tuple[int, ...]  # which of NAMES are on

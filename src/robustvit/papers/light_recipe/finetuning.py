@@ -16,7 +16,7 @@ from robustvit.recipes.light_finetuning import (
     flowers102_light,
     flowers102_standard,
 )
-from robustvit.recipes.light_recipe import imagenet_canonical_eps8, imagenet_light_eps8, of_model
+from robustvit.recipes.light_recipe import imagenet_canonical_eps_warmup_eps8, imagenet_light_eps8, of_model
 
 CLEAN, AUTOATTACK = Column("clean", "clean"), Column("AutoAttack", "autoattack", EIGHT)
 HENDRYCKS = "https://github.com/hendrycks/pre-training"
@@ -31,7 +31,7 @@ def light(*recipes: Recipe) -> Trained:
 
 
 def canonical(*recipes: Recipe) -> Trained:
-    return trained(imagenet_canonical_eps8(), *recipes)
+    return trained(imagenet_canonical_eps_warmup_eps8(), *recipes)
 
 
 def of_resnet(recipe: Recipe) -> Trained:

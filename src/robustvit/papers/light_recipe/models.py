@@ -5,8 +5,8 @@ from dataclasses import replace
 from robustvit.config import Recipe
 from robustvit.data.augment import Augmentation
 from robustvit.papers.artefact import Given, Published, Trained, trained
+from robustvit.recipes.light_ablation import imagenet100
 from robustvit.recipes.light_recipe import (
-    imagenet100,
     imagenet_canonical,
     imagenet_canonical_eps_warmup,
     imagenet_light,

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from robustvit.analysis import Finding
-from robustvit.report.sections import curves, pictures
+from robustvit.report.sections import accuracies, convergence, effectiveness, pictures
 from robustvit.report.sections.section import Section
 
 SECTIONS: dict[str, Callable[[Finding], Section]] = {
-    "effectiveness": curves.effectiveness,
-    "convergence": curves.convergence,
-    "eps_sweep": curves.eps_sweep,
-    "pgd_steps": curves.pgd_steps,
+    "effectiveness": effectiveness.effectiveness,
+    "convergence": convergence.convergence,
+    "eps_sweep": accuracies.eps_sweep,
+    "pgd_steps": accuracies.pgd_steps,
     "semantic": pictures.semantic,
     "feature_images": pictures.feature_images,
     "gallery": pictures.gallery,

@@ -8,6 +8,7 @@ import torch
 from robustvit.analysis import Finding
 from robustvit.analysis.semantic import as_image
 from robustvit.report.drawing import png
+from robustvit.report.sections.picture_grid import picture_grid
 from robustvit.report.sections.section import Picture, Section, label
 from robustvit.threat import Threat
 
@@ -71,6 +72,18 @@ def gallery(finding: Finding) -> Section:
         "change is stretched to [0, 1] and shown in grey.",
         pictures=pictures,
     )
+
+
+def perturbations(finding: Finding) -> str:
+    """Figure 8 of the light recipe: images, and what each model's attack changes of them."""
+    data, images = finding.data, finding.arrays["image"]
+    rows: list[list[str | Picture]] = [["", "image", *(label(row) for row in data["models"])]]
+    changes = [_grey_changes(finding, attacked - images) for attacked in finding.arrays["attacked"]]
+    for number, (image, true) in enumerate(zip(images, data["label"], strict=True)):
+        name = _class(data, true)
+        of_models = [Picture(png(change[number]), "change") for change in changes]
+        rows.append([name, Picture(png(image), f"image of {name}"), *of_models])
+    return picture_grid(rows)
 
 
 def _grey_changes(finding: Finding, deltas: np.ndarray) -> np.ndarray:
