@@ -112,8 +112,12 @@ def test_attacks_are_chosen_by_their_fields(run: Run, trained_run: Path) -> None
     line = f"evaluate {trained_run} --eps 0.1 --images 8 --attack gama --attack {wrapped} --device cpu --no-checks --out chosen"
     ended = run(line.replace("--attack gama", "--attack '{type: gama, steps: 3}'"))
     assert (ended.status, ended.err) == (0, "")
-    assert [line.split(":")[0] for line in ended.out.splitlines()[:3]] == ["clean", "gama linf 0.1", "pgd-2x2 linf 0.1"]
-    attack = json.loads(Path("chosen/outcomes/pgd-2x2_linf_0.1.json").read_text())["attack"]
+    assert [line.split(":")[0] for line in ended.out.splitlines()[:3]] == [
+        "clean",
+        "gama-steps3 linf 0.1",
+        "pgd-2-marginx2 linf 0.1",
+    ]
+    attack = json.loads(Path("chosen/outcomes/pgd-2-marginx2_linf_0.1.json").read_text())["attack"]
     assert (attack["inner"]["loss"], attack["inner"]["seed"], attack["inner"]["threat"]["eps"]) == ("margin", 0, 0.1)
 
 

@@ -56,6 +56,8 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise UserError(f"{path}: was not written by robustvit, so it does not say which model its weights belong to")
     try:
         meta = json.loads(header[META])
+        if not isinstance(meta, dict):
+            raise ValueError(f"a {type(meta).__name__}, not fields")
     except ValueError as error:
         raise UserError(f"{path}: damaged: its description cannot be read ({error!r})") from None
     return tensors, meta

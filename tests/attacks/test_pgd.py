@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from robustvit.attacks import FGSM, PGD, Restarts
+from robustvit.attacks import EOT, FAB, FGSM, PGD, Restarts, WorstOf
 from robustvit.errors import UserError
 from robustvit.models import Classifier
 from robustvit.threat import Threat
@@ -173,7 +173,11 @@ def test_neighbouring_seeds_share_no_restart() -> None:
         (lambda t: PGD(t, step_unit="epsilon"), "pgd.step_unit 'epsilon': did you mean 'eps'"),
         (lambda t: FGSM(t, step=-1.0), "fgsm.step: -1.0"),
         (lambda t: Restarts(PGD(t), count=0), "restarts.count: 0"),
-        (lambda t: Restarts(FGSM(t)), "restarts.inner.random_start"),
+        (lambda t: PGD(t, loss="kl", random_start=False), "pgd.random_start: False"),
+        (lambda t: Restarts(FGSM(t)), "restarts.inner: fgsm has no random start"),
+        (lambda t: Restarts(FAB(t, targets=9)), "restarts.inner: fab-t has no random start"),
+        (lambda t: Restarts(EOT(FGSM(t))), "restarts.inner: fgsm-eot20 has no random start"),
+        (lambda t: Restarts(WorstOf((FGSM(t), FAB(t)))), "restarts.inner: worst-of has no random start"),
         (lambda t: Restarts(PGD(t, targeted=True)), "restarts.inner.targeted"),
     ],
 )

@@ -12,6 +12,7 @@ from robustvit.attacks import (
     GAMA,
     PGD,
     Attack,
+    InPrecision,
     LogitScaling,
     Queries,
     Restarts,
@@ -106,6 +107,33 @@ def test_averaging_over_a_model_that_is_not_random_costs_more_and_loses_nothing(
     assert (fell[0] & ~fell[1]).sum() <= 1
     assert averaged.ledger.forward >= 2 * plain.ledger.forward
     assert averaged.ledger.forward + averaged.ledger.backward <= EOT(attack, 2).cost() * len(x)
+
+
+def test_what_low_precision_takes_for_broken_still_meets_the_next_attack() -> None:
+    """A lead of 0.01 on logits of 100 is nothing in bfloat16: there the first, powerless attack seems to have won."""
+
+    class Close(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([[0.0], [1.0]]))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.linear(x.mean((1, 2, 3), dtype=torch.float32)[:, None] - 0.5, self.weight) + torch.tensor(
+                [100.01, 100.0]
+            ).to(torch.bfloat16 if torch.is_autocast_enabled("cpu") else torch.float32)
+
+    x, y = torch.full((4, 1, 4, 4), 0.5), torch.zeros(4, dtype=torch.long)
+    idle = PGD(THREAT, steps=1, step=1e-6, seed=0)
+    both = InPrecision(WorstOf((idle, PGD(THREAT, steps=5, seed=0))), "bf16")
+    assert (Close()(idle(Close(), x, y)).argmax(1) == y).all()
+    assert (Close()(both(Close(), x, y)).argmax(1) != y).all()
+
+
+def test_restarts_within_restarts_are_different_runs() -> None:
+    nested = Restarts(Restarts(PGD(THREAT, seed=0), 3), 2)
+    outer = [nested.inner.restarted(attempt) for attempt in range(nested.count)]
+    seeds = [each.inner.restarted(attempt).seed for each in outer for attempt in range(each.count)]
+    assert len(set(seeds)) == 6
 
 
 def test_between_the_attacks_too_the_averaged_prediction_counts() -> None:

@@ -93,6 +93,7 @@ DEFENCES: dict[str, tuple[Callable[[nn.Module], nn.Module], set[str], set[str]]]
         {"zero-gradients", "accuracy-at-large-eps"},
         {"vanishing-gradients", "randomised-output"},
     ),
+    "half precision": (lambda m: Around(m, after=lambda z: z.half()), {"low-precision-output"}, {"zero-gradients", *HIDDEN}),
     "no graph": (lambda m: Around(m, after=torch.detach), {"zero-gradients"}, {"vanishing-gradients"}),
     "large logits": (lambda m: Around(m, after=lambda z: 1e4 * z), {"vanishing-gradients"}, {"zero-gradients", *HIDDEN}),
     "zigzag": (lambda m: Around(m, before=zigzag), HIDDEN, {"zero-gradients", "vanishing-gradients"}),

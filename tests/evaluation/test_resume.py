@@ -23,10 +23,18 @@ from robustvit.threat import Threat
 THREAT = Threat("linf", 0.06)
 ENSEMBLE = WorstOf((PGD(THREAT, steps=4, seed=0), APGD(THREAT, steps=25, seed=0), Square(THREAT, queries=60, seed=0)))
 SCRIPT = """
+import os
 import sys
+from pathlib import Path
 from robustvit.evaluation import evaluate
 from tests.evaluation.test_resume import ENSEMBLE
-evaluate(sys.argv[1], "digits", [None, ENSEMBLE], sys.argv[2], images=90, window=10, device="cpu", checks=False)
+window = 10 + 7 * int(os.environ.get("RANK", 0))  # as where a process has more memory free
+given = {"images": 90, "window": window, "device": "cpu", "checks": False}
+evaluate(sys.argv[1], "digits", [None, ENSEMBLE], sys.argv[2], **given)
+if int(os.environ.get("RANK", 1)) == 0:
+    evaluate(sys.argv[1], "digits", [ENSEMBLE], **given)[0].save(Path(sys.argv[2]) / "nowhere")
+elif "RANK" in os.environ:
+    evaluate(sys.argv[1], "digits", [ENSEMBLE], **given)
 """
 ROOT = Path(__file__).parents[2]
 NAME = "worst-of_linf_0.06"
@@ -83,6 +91,7 @@ def test_two_processes_give_the_verdicts_of_one(trained_run: Path, tmp_path: Pat
     subprocess.run(command(trained_run, tmp_path / "out", *launcher), env=env, check=True, capture_output=True, timeout=120)
     same_verdicts(outcome(tmp_path / "out"), undisturbed)
     assert outcome(tmp_path / "out").provenance["processes"] == 2
+    same_verdicts(Outcome.load(tmp_path / "out" / "nowhere" / f"{NAME}.json"), undisturbed)  # made without a folder
 
 
 @pytest.mark.parametrize(("window", "batch_size"), [(1, 1), (90, 7), (40, 200)])
@@ -95,6 +104,17 @@ def test_windows_and_micro_batches_do_not_change_a_verdict(
     )
     # Rounding differs with the batch: an image at the very boundary may fall on either side.
     assert (found.correct != undisturbed.correct[:images]).sum() <= images // 50
+
+
+def test_warnings_stay_when_the_same_evaluation_is_asked_for_without_checks(trained_vit: Classifier, tmp_path: Path) -> None:
+    model = nn.Sequential(trained_vit, nn.Softmax(1))
+    attack = PGD(THREAT, steps=2, seed=0)
+
+    def warned(checks: bool) -> tuple[bool, list[str]]:
+        (found,) = evaluate(model, "digits", attack, tmp_path, images=20, device="cpu", checks=checks)
+        return found.provenance["checked"], [warning["name"] for warning in found.provenance["warnings"]]
+
+    assert [warned(False), warned(True), warned(False)] == [(False, []), (True, ["softmax-output"]), (True, ["softmax-output"])]
 
 
 def test_a_finished_evaluation_is_not_made_again_and_is_not_lost_to_another_one(trained_run: Path, tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from typer.testing import CliRunner
 
 from robustvit import storage
-from robustvit.attacks import PGD
+from robustvit.attacks import EOT, PGD
 from robustvit.cli import app
 from robustvit.data import DataSpec
 from robustvit.errors import UserError
@@ -42,6 +43,26 @@ def test_an_honest_outcome_holds(judged: Path) -> None:
     assert result.violations == []
     assert 5 < (result.outcome.arrays["broken_by"] == 0).sum() < 29
     assert "adversarial examples inside ball and box" in str(result)
+
+
+class Coin(nn.Module):
+    """A digit model whose answers are random, and so another's when another image is asked about with it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x + 0.1 * torch.randn_like(x))
+
+
+@pytest.mark.parametrize("draws", [1, 4])
+def test_a_random_model_s_outcome_holds(draws: int, trained_vit: Classifier, tmp_path: Path) -> None:
+    attack = EOT(PGD(Threat("linf", 0.1), steps=3, seed=0), draws)
+    (outcome,) = evaluate(Coin(trained_vit), "digits", attack, tmp_path, images=100, window=70, device="cpu", checks=False)
+    assert 20 < (outcome.arrays["broken_by"] >= 0).sum() < 90
+    (path,) = (tmp_path / "outcomes").glob("*.json")
+    assert verify(path, Coin(trained_vit), device="cpu").violations == []
 
 
 def replace(path: Path, name: str, make) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from robustvit.attacks import FGSM, PGD
+from robustvit.attacks import FGSM, PGD, WorstOf
 from robustvit.data import DataSpec, Images
 from robustvit.errors import UserError
 from robustvit.evaluation import Outcome, evaluate, quick
@@ -119,9 +119,29 @@ def test_the_headline_is_the_strongest_attack_at_the_eps_of_most_outcomes(tmp_pa
     attacks = [FGSM(main), *(PGD(main, steps=n, step=0.05, seed=0) for n in (1, 2, 3))]
     folder = judged(tmp_path / "run", [None, FGSM(Threat("linf", 0.02)), *attacks, FGSM(Threat("linf", 0.4))])
     share = {o.name: f"{100 * o.accuracy:.1f}" for o in map(Outcome.load, (folder / "outcomes").glob("*.json"))}
-    assert float(share["fgsm linf 0.4"]) < float(share["fgsm linf 0.08"]) < float(share["pgd-3 linf 0.08"])
+    assert float(share["fgsm linf 0.4"]) < float(share["fgsm linf 0.08"]) < float(share["pgd-3-step0.05 linf 0.08"])
     page = Page(write_report([folder], tmp_path / "report.html"))
     assert re.search(r"clean imagesn = 40\s*" + re.escape(share["fgsm linf 0.08"]) + "%under fgsm linf 0.08n = 40", page.text)
+
+
+def test_a_trial_on_few_images_is_in_the_table_and_nowhere_else(tmp_path: Path) -> None:
+    (outcome,) = evaluate(linear(), digits(), FGSM(LINF), device="cpu", checks=False)
+    images = digits().subset(torch.from_numpy(np.argsort(outcome.correct)))  # those that fall come first
+    folder = judged(tmp_path / "run", [None, FGSM(LINF)], images)
+    _, trial = evaluate(linear(), images, [None, FGSM(LINF)], folder, images=3, device="cpu", checks=False)
+    page = Page(write_report([folder], tmp_path / "report.html"))
+    assert trial.accuracy < outcome.accuracy
+    assert re.search(r"clean imagesn = 40.*under fgsm linf 0.1n = 40", page.text, re.DOTALL)
+    assert [name for name, *_ in page.rows[1:]] == ["clean", "clean #2", "fgsm linf 0.1", "fgsm linf 0.1 #2"]
+
+
+def test_an_ensemble_on_fewer_images_goes_before_a_single_attack_on_all(tmp_path: Path) -> None:
+    images = DataSpec("digits").load("test").subset(slice(150))
+    folder = judged(tmp_path / "run", [None, FGSM(LINF)], images)
+    ensemble: Suite = [None, WorstOf((FGSM(LINF), PGD(LINF, steps=2, seed=0)))]
+    evaluate(linear(), images, ensemble, folder, images=120, device="cpu", checks=False)
+    page = Page(write_report([folder], tmp_path / "report.html"))
+    assert re.search(r"clean imagesn = 120.*under worst-of linf 0.1n = 120", page.text, re.DOTALL)
 
 
 def test_what_speaks_against_a_number_stands_beside_it(tmp_path: Path) -> None:

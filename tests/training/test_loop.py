@@ -225,6 +225,18 @@ def test_bfloat16_trains_weights_that_stay_in_full_precision(small, objective, t
     assert {tensor.dtype for tensor in weights(run).values()} == {torch.float32}
 
 
+def test_a_label_without_a_class_is_noticed_among_the_held_out_images_too(small, tmp_path):
+    with np.load(small.data.path) as file:
+        arrays = {**dict(file), "classes": np.arange(11).astype(str)}
+    held_out = hold_out(small.data.load("train"), small.seed)[1].x
+    place = next(i for i, x in enumerate(arrays["x_train"]) if np.array_equal(x, held_out[0, 0].numpy()))
+    arrays["y_train"][place] = 10
+    del arrays["classes"]
+    np.savez(tmp_path / "odd.npz", **arrays)
+    with pytest.raises(UserError, match="labels up to 10"):
+        train(small, tmp_path / "run", f"data.path={tmp_path / 'odd.npz'}")
+
+
 @pytest.mark.parametrize(("bad", "message"), [("model.num_classes=5", "5 classes.*has 10"), ("model.channels=3", "shape")])
 def test_model_that_does_not_fit_the_data_is_refused(small, bad, message, tmp_path):
     with pytest.raises(UserError, match=message):

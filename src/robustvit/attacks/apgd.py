@@ -45,7 +45,7 @@ class APGD(Attack):
 
     @property
     def name(self) -> str:
-        return f"apgd-{NAMES.get(self.loss, self.loss)}"
+        return self.named(f"apgd-{NAMES.get(self.loss, self.loss)}", "loss", "targets")
 
     def cost(self, classes: int = CLASSES) -> int:
         # Each stage asks at its start too; and once more at the end where answers are random.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Self
 
 import torch
@@ -60,13 +60,31 @@ class Attack:
         return 1
 
     @property
+    def random(self) -> bool:
+        """Does another seed make another run?"""
+        return getattr(self, "random_start", True)
+
+    @property
     def unseeded(self) -> bool:
         """Does its noise come from torch's generator, so that an image's depends on its batch?"""
-        return self.seed is None and getattr(self, "random_start", True)
+        return self.seed is None and self.random
 
     @property
     def name(self) -> str:
-        return type(self).__name__.lower()
+        return self.named(type(self).__name__.lower())
+
+    def named(self, kind: str, *told: str) -> str:
+        """The kind, which tells some fields, and every other setting that is not the usual one: `pgd-20-margin`."""
+        text = kind
+        for each in fields(self):  # type: ignore[arg-type]
+            value, name = getattr(self, each.name), each.name.replace("_", "-")
+            if each.name in ("threat", "seed", *told) or value == each.default:
+                continue
+            if isinstance(value, bool):
+                text += f"-{name}" if value else f"-no-{name}"
+            elif isinstance(value, str | int | float):
+                text += f"-{value}" if isinstance(value, str) else f"-{name}{value:g}"
+        return text
 
     def scaled(self, factor: float) -> Self:
         """The same attack at factor·eps, for eps schedules."""

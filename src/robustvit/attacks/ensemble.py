@@ -52,6 +52,10 @@ class WorstOf(Attack):
         return self.attacks[0].seed
 
     @property
+    def random(self) -> bool:
+        return any(attack.random for attack in self.attacks)
+
+    @property
     def unseeded(self) -> bool:
         return any(attack.unseeded for attack in self.attacks)
 
@@ -76,7 +80,7 @@ class WorstOf(Attack):
 
     def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
         ask = Queries.of(model)
-        judge = replace(ask, draws=max(ask.draws, self.draws))
+        judge = replace(ask.exactly() if ask.approximate else ask, draws=max(ask.draws, self.draws))
         x_adv = x.clone()
         left = torch.arange(len(x), device=x.device)
         for attack in self.stages:

@@ -54,8 +54,12 @@ class FAB(Attack):
             raise UserError(f"fab.beta: {self.beta}; accepted: above 0, 1 at most")
 
     @property
+    def random(self) -> bool:
+        return self.restarts > 1
+
+    @property
     def name(self) -> str:
-        return "fab-t" if self.targets else "fab"
+        return self.named("fab-t" if self.targets else "fab", "targets", "restarts")
 
     def cost(self, classes: int = CLASSES) -> int:
         """Untargeted, an iteration takes a backward pass a class."""

@@ -44,10 +44,12 @@ class PGD(Attack):
             raise unknown("pgd.loss", self.loss, LOSSES)
         if self.targeted and self.loss == "kl":
             raise UserError("pgd.targeted: the loss 'kl' compares with the clean output and knows no target class")
+        if not self.random_start and self.loss == "kl":
+            raise UserError("pgd.random_start: False; at the clean image the loss 'kl' has no gradient, accepted: True")
 
     @property
     def name(self) -> str:
-        return f"pgd-{self.steps}"
+        return self.named(f"pgd-{self.steps}", "steps")
 
     @property
     def step_size(self) -> float:

@@ -28,6 +28,10 @@ class Wrapper(Attack):
         return self.inner.seed
 
     @property
+    def random(self) -> bool:
+        return self.inner.random
+
+    @property
     def unseeded(self) -> bool:
         return self.inner.unseeded
 
@@ -58,14 +62,18 @@ class Restarts(Wrapper):
     def __post_init__(self) -> None:
         if self.count < 1:
             raise UserError(f"restarts.count: {self.count}; accepted: 1 or more")
-        if not getattr(self.inner, "random_start", True):
-            raise UserError("restarts.inner.random_start: False; every restart would be the same, accepted: True")
+        if not self.inner.random:
+            raise UserError(f"restarts.inner: {self.inner.name} has no random start; every restart would be the same")
         if getattr(self.inner, "targeted", False):
             raise UserError("restarts.inner.targeted: True; restarts keep what fools the model about y, accepted: False")
 
     @property
     def name(self) -> str:
         return f"{self.inner.name}x{self.count}"
+
+    def restarted(self, attempt: int) -> Self:
+        """Attempts of its own: as an attack of attempts it would share some with its neighbours."""
+        return replace(self, inner=self.inner.restarted(attempt * self.count))
 
     def cost(self, classes: int = CLASSES) -> int:
         return self.count * (self.inner.cost(classes) + self.draws)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from robustvit import noise
 from robustvit.attacks import Attack, Queries, attackable
 from robustvit.attacks.losses import margin
 from robustvit.data import Images
@@ -17,6 +18,7 @@ from robustvit.models import Classifier, fingerprint
 from robustvit.precision import exact
 
 Answers = Sequence[Sequence[float]]  # what a model says of some images: three numbers each
+ROUNDING = 1e-4  # of the largest logit: kernels that sum in changing order stay below 1e-5 of it
 SAME_ANSWER = 1e-2  # of the largest: far above rounding, far below another function
 
 
@@ -62,15 +64,14 @@ def attack_window(
 ) -> Verdicts:
     """Run the stages that are not known yet, each on what still stands; `saved` is told after each.
 
-    `seed` matters to a stochastic model alone: its answers follow from (seed, stage).
+    `seed` matters to a stochastic model alone: what the attack sees of it follows from (seed, stage).
     """
     check_attack(attack)
     stages = attack.stages if attack else ()
     verdict = replace(ask.exactly(), draws=attack.draws if attack else 1)
     weights = _weights(ask)
     if known is None:
-        with seeded(seed):
-            clean = predict(verdict, x)
+        clean = predict(verdict, x)
         known = Verdicts(y, clean, clean.clone(), torch.full_like(y, -1), x.clone())
         if _weights(ask) != weights:
             raise UserError(
@@ -78,14 +79,13 @@ def attack_window(
             )
         saved(known)
     for number in range(len(known.stages), len(stages)):
-        with seeded(seed + number + 1):
-            _stage(ask, verdict, stages[number], number, x, known, weights)
+        _stage(ask, verdict, stages[number], number, x, known, weights, seed + number + 1)
         saved(known)
     return known
 
 
 def _stage(
-    ask: Queries, verdict: Queries, attack: Attack, number: int, x: Tensor, known: Verdicts, weights: str | None
+    ask: Queries, verdict: Queries, attack: Attack, number: int, x: Tensor, known: Verdicts, weights: str | None, seed: int
 ) -> None:
     """Attack what stands and enter into `known` which images fell."""
     started, ledger = time.monotonic(), ask.ledger
@@ -93,12 +93,13 @@ def _stage(
     rows = known.correct.nonzero().squeeze(1)
     broken = 0
     if len(rows):
-        x_adv = attack(ask, x[rows], known.y[rows])
+        with seeded(seed):
+            x_adv = attack(ask, x[rows], known.y[rows])
         verify(attack, x_adv, x[rows], rows)
         if _weights(ask) != weights:
             raise UserError(f"{attack.name}: changed the model's weights or buffers, so what it found is not about this model")
         known.examples[rows] = x_adv
-        known.attacked[rows] = predict(verdict, x_adv)
+        known.attacked[rows] = predict(verdict, x_adv, number + 1)
         fallen = rows[~known.correct[rows]]
         known.broken_by[fallen] = number
         broken = len(fallen)
@@ -124,13 +125,37 @@ def verify(attack: Attack, x_adv: Tensor, x: Tensor, places: Tensor) -> None:
         )
 
 
-def predict(ask: Queries, x: Tensor) -> Tensor:
-    """Guarded once more: an attack may have left another mode or arithmetic behind."""
-    with exact(), attackable(ask.model):
-        logits = ask(x)
+def predict(ask: Queries, x: Tensor, seed: int = 0) -> Tensor:
+    logits = logits_of(ask, x, seed)
     if not bool(logits.isfinite().all()):
         raise UserError("the model's logits hold NaN or infinite values; its predictions mean nothing")
     return logits.argmax(1)
+
+
+def logits_of(ask: Queries, x: Tensor, seed: int = 0) -> Tensor:
+    """For a verdict. Guarded once more: an attack may have left another mode or arithmetic behind.
+
+    A random model's answer for an image follows from what else it is asked: so it is asked about each alone, with draws that
+    are the image's own. Then neither windows nor processes show, and `verify` finds the same.
+    """
+    with exact(), attackable(ask.model):
+        if not _is_random(ask, x):
+            return ask(x)
+        logits = []
+        for image, key in zip(x.split(1), noise.keys(x, seed).tolist(), strict=True):
+            with seeded(key):
+                logits.append(ask(image))
+        return torch.cat(logits)
+
+
+def _is_random(ask: Queries, x: Tensor) -> bool:
+    """Does it answer an image otherwise with another seed, beyond rounding?"""
+    answers = []
+    for seed in (0, 1):
+        with seeded(seed):
+            answers.append(ask(x[:1]))
+    one, other = answers
+    return bool((one - other).abs().amax() > ROUNDING * one.abs().amax())
 
 
 @contextmanager
@@ -175,6 +200,8 @@ def check_attack(attack: Attack | None) -> None:
         raise UserError("attack.targeted: True; a verdict is about the true label, accepted: False")
     if attack and attack.unseeded:
         raise UserError("attack.seed: null; accepted: a number, such as 0, or an image's noise would depend on its batch")
+    if attack and attack.seed is not None and not 0 <= attack.seed < 2**31:
+        raise UserError(f"attack.seed: {attack.seed}; accepted: 0 to {2**31 - 1}")
 
 
 def check_answers(ask: Queries, x: Tensor, images: Images) -> None:

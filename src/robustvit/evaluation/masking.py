@@ -15,13 +15,12 @@ from torch import Tensor
 
 from robustvit.attacks import PGD, Attack, Model, Queries, attackable
 from robustvit.attacks.losses import NEEDS, cross_entropy, margin
+from robustvit.evaluation.judge import ROUNDING
 from robustvit.threat import Threat
 
 IMAGES = 64
 FEW = 2  # one image is never evidence of how an attack fares
 
-# Of the largest logit. Kernels that sum in changing order stay below 1e-5 of it.
-ROUNDING = 1e-4
 # Of its margin, what an image's gradient promises for moving every pixel through its whole range. Adversarially trained models
 # were seen to promise 2 and more, others 4 and more.
 BLIND = 1e-2
@@ -56,7 +55,7 @@ def probe(model: Model, x: Tensor, y: Tensor, threat: Threat, seed: int = 0) -> 
         return []
     with attackable(model):
         ask = Queries.of(model).exactly()
-        found = list(_outputs(ask, x))
+        found = [*_precision(ask.model, x), *_outputs(ask, x)]
         if not any(suspicion.name == "softmax-output" for suspicion in found):
             found += [*_gradients(ask, x, y), *_climbs(ask, x, y, threat, seed), *_large_eps(ask, x, y, threat)]
         return found
@@ -118,6 +117,19 @@ def of_answers(same: bool, n: int) -> list[Suspicion]:
             "verdicts hold for the state that the model was in: make it a function of its input, and evaluate again",
         )
     ]
+
+
+def _precision(model: Model, x: Tensor) -> Iterator[Suspicion]:
+    """Verdicts are asked for in float32, but a model may round by itself."""
+    with torch.no_grad():
+        kind = str(model(x[:1]).dtype).removeprefix("torch.")
+    if kind not in ("float32", "float64"):
+        yield Suspicion(
+            "low-precision-output",
+            f"the model answers in {kind}, whatever it is asked in: its weights or an autocast of its own round to that",
+            "verdicts hold for the model as it rounds on this device: take its autocast off, or call `.float()` on it, and "
+            "evaluate again",
+        )
 
 
 def _outputs(ask: Queries, x: Tensor) -> Iterator[Suspicion]:

@@ -15,9 +15,13 @@ LARGEST_WINDOW = {"cuda": 2048, "cpu": 256}
 
 
 def window_size(image: Tensor) -> int:
-    """Images whose attack state takes a tenth of the memory at most."""
+    """Images whose attack state takes a tenth of the memory at most.
+
+    A power of 2, so that a little more or less free changes nothing.
+    """
     device = image.device.type
-    return int(max(1, min(LARGEST_WINDOW[device], _free(device) // 10 // (COPIES * image.numel() * 4))))
+    fit = int(max(1, min(LARGEST_WINDOW[device], _free(device) // 10 // (COPIES * image.numel() * 4))))
+    return 1 << (fit.bit_length() - 1)
 
 
 def micro_batch(ask: Queries, x: Tensor, y: Tensor) -> int:

@@ -95,7 +95,8 @@ class _Job:
         check_answers(self._ask(), x, self.choice.everything)
         self.classes = int(self._ask()(x).shape[1])
         self.batch_size = self.batch_size or memory.micro_batch(self._ask(), x, y)
-        self.windows = plan(len(self.choice.images), self.window or memory.window_size(x[0]), self.team.size)
+        own = plan(len(self.choice.images), self.window or memory.window_size(x[0]), self.team.size)
+        self.windows = self.team.gather([own])[0]  # the leader's for all: each may have other memory free
         x, y = self._batch(0, min(self.batch_size, self.windows[0][1]))
         share = -(-len(self.choice.images) // self.team.size)
         self.speed = choose_speed(self.compile, self._ask(), x, y, self.suite, self.classes, share)
@@ -150,6 +151,7 @@ class _Job:
             return torch.cat([getattr(verdicts, part) for verdicts in windows]).numpy()
 
         stages = merged([verdicts.stages for verdicts in windows])
+        checked, warnings = self._looked_for(attack, stages, name)
         arrays = {
             "index": self.choice.index.numpy(),
             "y": joined("y"),
@@ -164,18 +166,28 @@ class _Job:
             "seconds": round(sum(stage["seconds"] for stage in stages), 3),
             "stages": stages,
             "compile": {"mode": self.speed.mode, "seconds": round(self.speed.seconds, 3)},
-            "checked": self.checks,
-            "warnings": [asdict(suspicion) for suspicion in self._suspicions(attack, stages)],
+            "checked": checked,
+            "warnings": warnings,
             "evidence": folder.name if folder and attack and self.evidence else None,
             "processes": self.team.size,
             **self.provenance,
         }
         return Outcome(name, joined("correct"), provenance, arrays)
 
-    def _suspicions(self, attack: Attack | None, stages: list[dict[str, Any]]) -> list[masking.Suspicion]:
+    def _looked_for(self, attack: Attack | None, stages: list[dict[str, Any]], name: str) -> tuple[bool, list[dict[str, Any]]]:
+        """Were signs of gradient masking looked for, and which were found; what an earlier call found stays."""
+        if attack is None:
+            return self.checks, []
+        if self.checks:
+            return True, [asdict(suspicion) for suspicion in self._suspicions(attack, stages)]
+        path = self.out / f"{file_name(name)}.json" if self.out else None
+        if path is None or not path.exists():
+            return False, []
+        earlier = Outcome.load(path).provenance
+        return earlier["checked"], earlier["warnings"]
+
+    def _suspicions(self, attack: Attack, stages: list[dict[str, Any]]) -> list[masking.Suspicion]:
         """The probe once for each norm, at the first eps asked for, on the first images that the model gets right."""
-        if attack is None or not self.checks:
-            return []
         threat = attack.threat
         if threat.norm not in self.suspicions:
             x, y = self._batch(0, min(len(self.choice.images), 2 * masking.IMAGES))

@@ -16,7 +16,7 @@ from robustvit.device import find_device
 from robustvit.errors import UserError
 from robustvit.evaluation import memory
 from robustvit.evaluation.claims import Claims, contradictions, of_stages, read_claims
-from robustvit.evaluation.judge import Verdicts, judging, predict, seeded
+from robustvit.evaluation.judge import Verdicts, judging, logits_of, predict
 from robustvit.evaluation.outcome import Outcome
 from robustvit.evaluation.parts import Parts
 from robustvit.models import Classifier, fingerprint, load_model
@@ -95,8 +95,7 @@ def _window(
     for name, tensor in said.items():
         differ = arrays[name][begin:end] != tensor.cpu().numpy()
         result.violations += [f"image {places[i]}: {name} differs from the evidence" for i in differ.nonzero()[0]]
-    with seeded(begin):
-        clean = predict(ask, x)
+    clean = predict(ask, x)
     result.violations += [f"image {places[i]}: predicted {clean[i]}, not {known.clean[i]}" for i in _rows(clean != known.clean)]
     rows = (known.broken_by >= 0).nonzero().squeeze(1)
     inside = threat.contains(known.examples[rows], x[rows])
@@ -107,8 +106,7 @@ def _window(
     ]
     for stage in known.broken_by[rows].unique().tolist():
         of_stage = rows[known.broken_by[rows] == stage]
-        with seeded(begin + stage + 1):
-            logits = ask(known.examples[of_stage])
+        logits = logits_of(ask, known.examples[of_stage], stage + 1)
         predicted, told = logits.argmax(1), known.attacked[of_stage]
         for i in _rows((predicted != told) | ~logits.isfinite().all(1)):
             others = logits[i].index_fill(0, y[of_stage[i]], -torch.inf).max()

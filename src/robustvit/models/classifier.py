@@ -1,6 +1,7 @@
 """Classifier: images in [0, 1] in, logits out. Normalisation happens here and nowhere else."""
 
 import hashlib
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ class ModelSpec:
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and len(values) not in (1, self.channels):
                 raise UserError(f"model.{name}: {values}; accepted: 1 number, or {self.channels}, one a channel")
+            if values is not None and not all(map(math.isfinite, values)):
+                raise UserError(f"model.{name}: {values}; accepted: finite numbers")
         if self.std is not None and min(self.std) <= 0:
             raise UserError(f"model.std: {self.std}; accepted: numbers above 0")
         if self.adaptation not in ADAPTATIONS:

@@ -12,6 +12,8 @@ from robustvit.analysis.finding import FOLDER
 from robustvit.errors import UserError, unknown
 from robustvit.evaluation.outcome import Outcome
 
+FEW = 100  # images: fewer are a trial
+
 
 @dataclass(frozen=True, slots=True)
 class RunContents:
@@ -20,10 +22,6 @@ class RunContents:
     metrics: list[dict[str, Any]]
     outcomes: list[Outcome]  # clean first, then by eps
     findings: list[Finding]  # in the order of ANALYSES
-
-    @property
-    def clean(self) -> Outcome | None:
-        return next((o for o in self.outcomes if o.provenance["attack"] is None), None)
 
     @property
     def warnings(self) -> list[dict[str, Any]]:
@@ -44,10 +42,27 @@ class RunContents:
     def attacked(self) -> list[Outcome]:
         return [o for o in self.outcomes if o.provenance["attack"] is not None]
 
-    def headline(self, threat: tuple[str, float] | None) -> Outcome | None:
-        """The strongest attack within the threat that the page is about."""
-        within = [o for o in self.attacked if threat_of(o) == threat]
-        return min(within, key=lambda o: o.accuracy, default=None)
+    def headline(self, threat: tuple[str, float] | None) -> tuple[Outcome | None, Outcome | None]:
+        """Clean accuracy, and the strongest attack within the threat that the page is about: both on the same images.
+
+        Of several choices of images the one that an ensemble such as AutoAttack has judged, unless those are few; then the
+        larger one.
+        """
+
+        def weight(group: list[Outcome]) -> tuple[bool, bool, int]:
+            within = _within(group, threat)
+            ensemble = any(o.provenance["attack"]["type"] == "worst_of" for o in within)
+            return bool(within), ensemble and group[0].n >= FEW, group[0].n
+
+        group = max(on_same_images(self.outcomes), key=weight, default=[])
+        return clean_of(group), min(_within(group, threat), key=lambda o: o.accuracy, default=None)
+
+    def curve(self, norm: str) -> list[tuple[float, Outcome]]:
+        """The worst outcome at each eps, 0 among them, on the choice of images that has the most of them."""
+        curves = [_worst_by_eps(group, norm) for group in on_same_images(self.outcomes)]
+        return sorted(
+            max(curves, key=lambda worst: (len(worst), max((o.n for o in worst.values()), default=0)), default={}).items()
+        )
 
 
 def read_run(folder: Path) -> RunContents:
@@ -108,10 +123,42 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
+            if not isinstance(record, dict) or not isinstance(record.get("epoch"), int | float):
+                raise ValueError("no epoch in it")
+            records.append(record)
         except ValueError as error:
-            raise UserError(f"{path}: line {number} is not JSON ({error}); remove it if the run was cut off there") from None
+            raise UserError(
+                f"{path}: line {number} is no record of training ({error}); remove it if the run was cut off there"
+            ) from None
     return records
+
+
+def on_same_images(outcomes: list[Outcome]) -> list[list[Outcome]]:
+    """Grouped by the images that they judged: numbers of different ones may stand in a table, but in no curve or pair."""
+    groups: dict[bytes, list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(outcome.arrays["index"].tobytes(), []).append(outcome)
+    return list(groups.values())
+
+
+def clean_of(group: list[Outcome]) -> Outcome | None:
+    return next((o for o in group if o.provenance["attack"] is None), None)
+
+
+def _within(group: list[Outcome], threat: tuple[str, float] | None) -> list[Outcome]:
+    return [o for o in group if o.provenance["attack"] is not None and threat_of(o) == threat]
+
+
+def _worst_by_eps(group: list[Outcome], norm: str) -> dict[float, Outcome]:
+    clean = clean_of(group)
+    worst = {0.0: clean} if clean else {}
+    for outcome in group:
+        if outcome.provenance["attack"] is not None and threat_of(outcome)[0] == norm:
+            eps = outcome.eps
+            if eps not in worst or outcome.accuracy < worst[eps].accuracy:
+                worst[eps] = outcome
+    return worst
 
 
 def threat_of(outcome: Outcome) -> tuple[str, float]:

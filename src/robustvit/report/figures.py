@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from robustvit.evaluation.outcome import Outcome
-from robustvit.report.contents import RunContents, threat_of
+from robustvit.report.contents import RunContents
 from robustvit.report.drawing import colours, legend, one_axes, png, svg
 
 
@@ -15,13 +15,7 @@ def accuracy_against_eps(runs: list[RunContents], norm: str) -> str:
     with one_axes("eps (pixels in [0, 1])", "accuracy") as (axes, figure):
         names = []
         for run, colour in zip(runs, colours(), strict=False):
-            worst: dict[float, Outcome] = {0.0: run.clean} if run.clean else {}
-            for outcome in run.attacked:
-                of_norm, eps = threat_of(outcome)
-                if of_norm == norm and (eps not in worst or outcome.accuracy < worst[eps].accuracy):
-                    worst[eps] = outcome
-            points = sorted(worst.items())
-            if points:
+            if points := run.curve(norm):
                 at = [eps for eps, _ in points]
                 low, high = zip(*(outcome.interval for _, outcome in points), strict=True)
                 axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from robustvit import storage
 from robustvit.config import from_data, to_data
-from robustvit.errors import UserError
+from robustvit.errors import UserError, concerning
 from robustvit.models import ModelSpec
 
 
@@ -25,9 +25,12 @@ def save_weights(path: Path, spec: ModelSpec, weights: dict[str, Tensor], meta: 
 
 def load_weights(path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     tensors, meta = read(path)
-    if "model" not in meta:
+    if "layout" in meta:
         raise UserError(f"{path}: holds the state of a training run; accepted: best.safetensors or last.safetensors")
-    return from_data(ModelSpec, meta["model"], "model"), tensors
+    if "model" not in meta:
+        raise UserError(f"{path}: does not say which model its weights belong to; accepted: what `robustvit train` wrote")
+    with concerning(str(path)):
+        return from_data(ModelSpec, meta["model"], "model"), tensors
 
 
 @dataclass
@@ -74,7 +77,10 @@ class Restored:
 
 
 def load_state(path: Path) -> Restored:
-    tensors, meta = read(path)
+    try:
+        tensors, meta = read(path)
+    except UserError as error:
+        raise UserError(f"{error}. It is the state that the run goes on from: remove it, and the run starts anew") from None
     if "layout" not in meta:
         raise UserError(f"{path}: holds the weights of a model, not the state of a training run")
     try:

@@ -84,6 +84,7 @@ def _start(recipe: Recipe, out: Path, accelerator: Accelerator, track: Sequence[
     real, held_out = hold_out(spec.load("train"), recipe.seed)
     train, held_out = spec.mixed(real).to(accelerator.device), held_out.kept().to(accelerator.device)
     check_fits(model, train)
+    check_fits(model, held_out)
     check_learns(model, held_out.batch(slice(1))[0].cpu().expand(2, *held_out.shape))
     calendar = Calendar(recipe, len(real), len(train) - len(real))
     for phase in recipe.phases:
