@@ -1,6 +1,7 @@
 """The zoo: what an entry's card says is what its files and its model say."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,15 @@ class TestEveryEntry:
         assert (ENTRIES[name].folder / "checkpoints" / "best.safetensors").stat().st_size <= LARGEST
 
 
-def test_all_weights_together_are_small() -> None:
-    weights = [entry.folder / "checkpoints" / "best.safetensors" for entry in ENTRIES.values()]
-    assert sum(path.stat().st_size for path in weights) <= ALL_TOGETHER
+def test_all_entries_together_are_small() -> None:
+    files = [path for entry in ENTRIES.values() for path in entry.folder.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= ALL_TOGETHER
+
+
+def test_what_is_still_being_published_is_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(ENTRIES["digits-robust"].folder, tmp_path / ".digits-half.partial")
+    monkeypatch.setenv(zoo.PLACE, str(tmp_path))
+    assert [entry.name for entry in zoo.entries() if entry.folder.parent == tmp_path] == []
 
 
 def test_the_tiny_entrys_numbers_are_made_again() -> None:

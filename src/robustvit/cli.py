@@ -44,6 +44,11 @@ Out = Annotated[Path | None, typer.Option("--out", help="The folder to write to.
 Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; by default what is there.")]
 
 
+DataFields = Annotated[
+    list[str] | None, typer.Option("--data-field", help="FIELD=VALUE of the data, as in splits.test=extra; repeatable.")
+]
+
+
 @app.command()
 def demo(out: Annotated[Path, typer.Option("--out", help="The folder to write to.")] = Path("runs/demo")) -> None:
     """Watch a standard ViT fall and a robust one stand, on handwritten digits, in two minutes."""
@@ -82,6 +87,7 @@ def evaluate(
     size: Annotated[int | None, typer.Option("--size", help="Side of decoded images; by default the model's.")] = None,
     resize: Annotated[int | None, typer.Option("--resize", help="Their shorter side before the centre crop.")] = None,
     subset: Annotated[str | None, typer.Option("--subset", help="A list of test images, or robustbench.")] = None,
+    fields: DataFields = None,
     suite: Annotated[str, typer.Option("--suite", help="quick, sweep (accuracy against eps) or autoattack.")] = "quick",
     attack: Annotated[
         list[str] | None, typer.Option("--attack", help="Attacks instead, as in '{type: gama, steps: 50}'; repeatable.")
@@ -121,7 +127,7 @@ def evaluate(
     folder, keep = out or defaults.out, evidence == "all"
     outcomes = run_evaluation(
         model,
-        defaults.data(data, size, resize, subset),
+        defaults.data(data, size, resize, subset, fields or ()),
         attacks,
         folder,
         images,
@@ -167,6 +173,7 @@ def analyze(
     size: Annotated[int | None, typer.Option("--size", help="Side of decoded images; by default the model's.")] = None,
     resize: Annotated[int | None, typer.Option("--resize", help="Their shorter side before the centre crop.")] = None,
     subset: Annotated[str | None, typer.Option("--subset", help="A list of test images, or robustbench.")] = None,
+    fields: DataFields = None,
     norm: Annotated[str | None, typer.Option("--norm", help="linf, l2 or l1; by default the first run's own.")] = None,
     eps: Annotated[str | None, typer.Option("--eps", help="As in 8/255; by default the first run's own.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="FIELD=VALUE of the analysis, as in steps=50.")] = None,
@@ -182,7 +189,7 @@ def analyze(
     defaults = defaults_for(models)
     folder = out or defaults.out
     analysis = build_analysis(name, settings or [], defaults, norm, eps)
-    chosen = defaults.data(data, size, resize, subset)
+    chosen = defaults.data(data, size, resize, subset, fields or ())
     finding = run_analysis(analysis, models, chosen, folder, images, sample_seed, device)
     for line in finding.data["summary"]:
         print(line)
@@ -191,8 +198,12 @@ def analyze(
 
 @app.command()
 def reproduce(
-    artefact: Annotated[str, typer.Argument(help="PAPER/ARTEFACT, or several as in 'light-recipe/table-*'.")] = "*",
-    scale: Annotated[str, typer.Option("--scale", help="tiny (a CPU, minutes), small (a GPU) or paper.")] = "tiny",
+    artefact: Annotated[
+        str | None, typer.Argument(help="PAPER/ARTEFACT, or several as in 'light-recipe/table-*'; '*' for all.")
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option("--scale", help="tiny (a CPU, minutes; the default), small (a GPU) or paper.")
+    ] = None,
     places: Annotated[
         list[str] | None, typer.Option("--data", "--given", help="NAME=PATH of a set or of others' weights; repeatable.")
     ] = None,
@@ -212,16 +223,18 @@ def reproduce(
     if show:
         print("\n".join(papers.listing()))
         return
-    if page and artefact == "*":
+    if artefact is None:
+        if not page:
+            raise UserError("artefact: missing; accepted: a name of `robustvit reproduce --list`, or '*' for all of them")
         print(f"page: {papers.page(out, scale)}")
         return
-    grid, crew = papers.make_grid(scale, places or [], cache, device), Crew(jobs)
+    grid, crew = papers.make_grid(scale or "tiny", places or [], cache, device), Crew(jobs)
     if dry_run or scale == "paper":
         print("\n".join(papers.plan(artefact, grid, seeds, crew.jobs)), flush=True)
     if not dry_run:
         for result in papers.run(artefact, grid, out, seeds, crew):
             print(result, end="\n\n", flush=True)
-        print(f"page: {papers.page(out, scale)}")
+        print(f"page: {papers.page(out, grid.scale.name)}")
 
 
 @app.command()

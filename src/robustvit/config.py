@@ -11,7 +11,7 @@ import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import yaml
 
@@ -32,6 +32,9 @@ KINDS: dict[type, dict[str, Any]] = {
     Objective: OBJECTIVES,
     Schedule: SCHEDULES,
 }
+
+
+Settings = TypeVar("Settings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,18 +187,19 @@ def _plain(wanted: Any, origin: Any, data: Any, path: str) -> Any:
     raise UserError(f"{path}: {data!r}; accepted: {names[origin or wanted]}")
 
 
-def override(recipe: Recipe, assignments: list[str]) -> Recipe:
-    """The recipe with `dotted.path=value` applied in order; values are YAML.
+def override(original: Settings, assignments: list[str]) -> Settings:
+    """The recipe, or a part of one, with `dotted.path=value` applied in order; values are YAML.
 
     Changing a `type` keeps the fields that the new kind has too.
     """
-    data = to_data(recipe)
+    data = to_data(original)
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         if not equals:
             raise UserError(f"override {assignment!r}: accepted: dotted.field=value, as in optim.lr=1e-3")
         _assign(data, path.split("."), _parse(text, path), path)
-    return from_data(Recipe, data)
+    changed: Settings = from_data(type(original), data)
+    return changed
 
 
 def _parse(text: str, path: str) -> Any:

@@ -34,8 +34,11 @@ def test_robust_accuracy_is_the_references(norm: str, rows: dict[str, dict]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_strong_attacks_come_near_the_ensemble_and_pgd_does_not_beat_it(norm: str, rows: dict[str, dict]) -> None:
+@pytest.mark.parametrize(("norm", "strong"), [("linf", ("apgd-t", "gama")), ("l2", ("apgd-t",))])
+def test_strong_attacks_come_near_the_ensemble(norm: str, strong: tuple[str, ...], rows: dict[str, dict]) -> None:
+    """GAMA is made for ℓ∞. In ℓ2 it stays some points behind here, whatever its steps (benchmarks/results/autoattack.json)."""
     row = rows[norm]
-    assert row["alone"]["apgd-t"] - row["ways"]["fp32"]["accuracy"] <= 0.01
-    assert row["alone"]["pgd-20"] >= row["ways"]["fp32"]["accuracy"]
+    ensemble = round(row["n"] * row["ways"]["fp32"]["accuracy"])
+    for name in strong:
+        assert round(row["n"] * row["alone"][name]) - ensemble <= 0.01 * row["n"], name
+    assert round(row["n"] * row["alone"]["pgd-20"]) > ensemble

@@ -18,9 +18,9 @@ from robustvit.data import DataSpec
 from robustvit.data.augment import Flip
 from robustvit.errors import UserError
 from robustvit.evaluation.defaults import Defaults
-from robustvit.models import Classifier, ModelSpec, load_model
+from robustvit.models import Classifier, ModelSpec, build, load_model
 from robustvit.recipes import RECIPES
-from robustvit.training.checkpoint import load_weights
+from robustvit.training.checkpoint import load_weights, save_weights
 from robustvit.training.loop import fit
 
 BAD = [
@@ -97,9 +97,14 @@ def test_the_command_line_sets_sizes_and_subset_over_the_runs_own(recipe: Recipe
     assert none.data("imagenet:/val", 224, 256, "few.txt") == DataSpec(
         "imagenet", "/val", size=224, resize=256, subset="few.txt"
     )
+    assert run.data(None, fields=["classes=10 by seed 0"]).classes == "10 by seed 0"
+    hub = none.data("timm:hfds/set", fields=["splits.test=extra", "args.input_key=picture"])
+    assert (hub.splits, hub.args) == ({"test": "extra"}, {"input_key": "picture"})
+    with pytest.raises(UserError, match=r"--data-field: .*split.*did you mean 'splits'"):
+        run.data(None, fields=["split.test=extra"])
     with pytest.raises(UserError, match=r"data\.size: 224; accepted with the data folder, imagenet, .* alone"):
         run.data("digits", size=224)
-    assert {"size", "resize", "subset"} <= inspect.signature(evaluate_verb).parameters.keys()
+    assert {"size", "resize", "subset", "fields"} <= inspect.signature(evaluate_verb).parameters.keys()
 
 
 @pytest.fixture
@@ -148,6 +153,15 @@ def test_a_published_model_sees_what_timm_would_show_it(name: str, tmp_path: Pat
     x, _ = DataSpec("folder", str(tmp_path)).fitted(model.input_size, model.crop).load("test").batch(slice(None))
     shown = timm.data.create_transform(**settings | {"interpolation": "bicubic"})(picture)
     torch.testing.assert_close((x - model.mean) / model.std, shown[None])
+
+
+def test_the_crop_of_a_start_is_that_of_the_model(tmp_path: Path) -> None:
+    spec = ModelSpec("vit_nano", channels=1, crop=0.8)
+    save_weights(tmp_path / "start.safetensors", spec, build(spec).state_dict(), {})
+    assert build(ModelSpec("vit_nano", channels=1, init=str(tmp_path / "start.safetensors"))).crop == 0.8
+    assert build(ModelSpec("vit_nano", channels=1, init=str(tmp_path / "start.safetensors"), crop=1.0)).crop == 1.0
+    with pytest.raises(UserError, match=r"model\.crop: 1\.5"):
+        replace(spec, crop=1.5)
 
 
 def test_a_model_that_says_nothing_of_crops_sees_whole_images() -> None:

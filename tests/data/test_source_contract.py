@@ -266,6 +266,16 @@ def test_cifar10_labels_beyond_its_ten_classes_are_refused(tmp_path: Path) -> No
         DataSpec("cifar10", write(tmp_path, arrays(classes=12))).load("train")
 
 
+def test_a_file_of_another_set_is_not_taken_for_cifar100(tmp_path: Path) -> None:
+    few = arrays(classes=10)
+    many = {name: np.concatenate([part] * 20) for name, part in few.items()}
+    with pytest.raises(UserError, match=r"none above 9, as of CIFAR-10; accepted: cifar100"):
+        DataSpec("cifar100", write(tmp_path, many)).load("train")
+    named = few | {"classes": np.arange(10).astype(str)}
+    with pytest.raises(UserError, match="its `classes` are not those of cifar10"):
+        DataSpec("cifar10", write(tmp_path, named)).load("train")
+
+
 def test_cifar10_is_read_from_torchvisions_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny folder of the real layout; only torchvision's table of file hashes is told of it."""
     made = arrays()

@@ -371,6 +371,14 @@ def test_a_model_that_does_not_fit_its_data_is_an_error_with_both_sides(images: 
         check_fits(model, images)
 
 
+def test_classes_in_another_order_are_an_error_before_they_become_a_number() -> None:
+    model = Classifier(nn.Identity(), num_classes=3, classes=("a", "c", "b"))
+    with pytest.raises(UserError, match="class 1 is 'b', when the model was trained it was 'c'"):
+        check_fits(model, fits())
+    check_fits(Classifier(nn.Identity(), num_classes=3, classes=("a", "b", "c")), fits())
+    check_fits(model, fits(classes=None))
+
+
 def test_what_model_or_data_do_not_say_is_no_misfit() -> None:
     check_fits(Classifier(nn.Identity(), num_classes=3, input_size=(1, 8, 8)), fits(classes=None, labels=2))
     check_fits(Classifier(nn.Identity(), num_classes=3), fits((1, 9, 8)))

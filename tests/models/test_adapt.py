@@ -265,6 +265,12 @@ def test_what_cannot_be_adapted_is_named(old: nn.Module, new: nn.Module, message
     assert all(torch.equal(weight, before[name]) for name, weight in new.state_dict().items())
 
 
+def test_the_same_weights_with_another_activation_are_another_model() -> None:
+    old, new = (timm.create_model("resnet_mini", channels=(8, 8, 8, 8), act_layer=act) for act in ("relu", "gelu"))
+    with pytest.raises(UserError, match="its activation, ReLU, is not that of the model, GELU"):
+        adapt(old, new)
+
+
 def test_an_unknown_way_to_adapt_is_an_error() -> None:
     with pytest.raises(UserError, match="adaptation: 'crop'; accepted: sum, resample"):
         adapt(vit(32, 4), vit(32, 4), "crop")

@@ -553,7 +553,7 @@ def test_an_attention_module_without_a_softmax_is_an_error() -> None:
         model(torch.rand(2, 3))
 
 
-@pytest.mark.parametrize("name", ["poolformer_s12", "convnext_atto", "resnet18"])
+@pytest.mark.parametrize("name", ["poolformer_s12", "convnext_atto", "resnet18", "resnet_mini", "poolformer_m12"])
 def test_models_without_attention_are_refused_by_name(name: str) -> None:
     model = Classifier(timm.create_model(name))
     for refuse in (attention_modules, AttentionTap):

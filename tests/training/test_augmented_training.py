@@ -13,6 +13,7 @@ from robustvit.attacks import PGD
 from robustvit.config import Recipe, override
 from robustvit.data import hold_out
 from robustvit.data.augment import Augmentation, Erasing, Flip, Luck, MixupOrCutMix, PadCrop, augmented
+from robustvit.errors import UserError
 from robustvit.models import build
 from robustvit.objectives import MART, PGDAT, TRADES, Objective, Standard
 from robustvit.threat import Threat
@@ -51,7 +52,14 @@ def test_the_strength_follows_the_schedule_of_its_phase(small: Recipe, tmp_path:
     assert close(scheduled("erasing", (Erasing(1.0),)), plain)
     assert close(scheduled("mixing", (MixupOrCutMix(),)), plain)
     assert not close(train(small, tmp_path / "strong", (Erasing(1.0),)), plain)
-    assert not close(scheduled("geometry", (Flip(1.0),)), plain)
+    assert not close(scheduled("geometry", (Flip(1.0), Erasing(1.0))), plain)
+
+
+def test_a_schedule_of_what_has_no_strength_is_refused(small: Recipe, tmp_path: Path) -> None:
+    recipe = replace(small, phases=(Phase(Standard(), 1, augment=Linear(1)),))
+    with pytest.raises(UserError, match=r"phase\.augment.*nothing in data\.augment has a strength"):
+        train(recipe, tmp_path / "run", (PadCrop(1), Flip()))
+    assert not (tmp_path / "run").exists()
 
 
 def test_each_epoch_gives_each_image_new_luck_of_its_own(small: Recipe, tmp_path: Path) -> None:

@@ -225,6 +225,10 @@ def test_bfloat16_trains_weights_that_stay_in_full_precision(small, objective, t
     assert {tensor.dtype for tensor in weights(run).values()} == {torch.float32}
 
 
+def test_a_trained_model_knows_the_names_of_its_classes(small, tmp_path):
+    assert load_model(train(small, tmp_path / "run")).classes == tuple("0123456789")
+
+
 def test_a_label_without_a_class_is_noticed_among_the_held_out_images_too(small, tmp_path):
     with np.load(small.data.path) as file:
         arrays = {**dict(file), "classes": np.arange(11).astype(str)}

@@ -147,7 +147,11 @@ class _Sparsity(Rows):
 
 
 def _climb_l1(attack: APGD, window: Window, target: Tensor) -> Tensor:
-    """ℓ1: 3ε, 2ε and ε for 30, 30 and 40% of the steps; each stage starts at the last one's best, only the last may claim."""
+    """ℓ1: 3ε, 2ε and ε for 30, 30 and 40% of the steps; each stage starts at the last one's best, only the last may claim.
+
+    As in the authors' code, the share of pixels that a stage's first steps move follows from its start; a fifth is for runs at
+    one eps.
+    """
     eps = attack.threat.eps
     lengths = [math.ceil(0.3 * attack.steps)] * 2
     lengths.append(attack.steps - sum(lengths))

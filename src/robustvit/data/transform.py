@@ -18,8 +18,16 @@ Transform = Callable[[Image.Image], Tensor]  # to uint8 pixels [C, H, W]
 # Arguments of timm.data.create_transform that a recipe may set. Others are what the model or the augmentation on the device
 # decides, or mean nothing to pixels in [0, 1].
 ARGUMENTS = (
-    *("no_aug", "train_crop_mode", "scale", "ratio", "hflip", "vflip", "color_jitter", "color_jitter_prob"),
-    *("grayscale_prob", "gaussian_blur_prob", "auto_augment", "interpolation"),
+    *("no_aug", "train_crop_mode", "scale", "ratio", "hflip", "vflip"),
+    *(
+        "color_jitter",
+        "color_jitter_prob",
+        "force_color_jitter",
+        "grayscale_prob",
+        "gaussian_blur_prob",
+        "auto_augment",
+        "interpolation",
+    ),
 )
 
 

@@ -1,12 +1,14 @@
 """What an evaluation takes from the run it judges where the command line is silent."""
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from robustvit import config, zoo
 from robustvit.config import Recipe
 from robustvit.data.spec import DataSpec
-from robustvit.errors import UserError
+from robustvit.errors import UserError, concerning
 from robustvit.models.classifier import check_there
 from robustvit.objectives.adversarial import Adversarial
 from robustvit.threat import Threat, parse_number
@@ -19,8 +21,16 @@ class Defaults:
     recipe: Recipe | None
     out: Path
 
-    def data(self, text: str | None, size: int | None = None, resize: int | None = None, subset: str | None = None) -> DataSpec:
-        spec = self._data(text)
+    def data(
+        self,
+        text: str | None,
+        size: int | None = None,
+        resize: int | None = None,
+        subset: str | None = None,
+        fields: Sequence[str] = (),
+    ) -> DataSpec:
+        with concerning("--data-field") if fields else nullcontext():
+            spec = config.override(self._data(text), list(fields))
         if size is not None:
             spec = replace(spec, size=size, resize=resize)
         elif resize is not None:

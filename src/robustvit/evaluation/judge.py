@@ -226,6 +226,13 @@ def check_fits(model: Classifier, images: Images) -> None:
         return
     if images.classes and len(images.classes) != model.num_classes:
         raise UserError(f"model: {model.num_classes} classes, but data {images.name!r} has {len(images.classes)}")
+    for number, names in enumerate(zip(images.classes or (), model.classes or (), strict=False)):
+        if len(set(names)) > 1:
+            there, here = names
+            raise UserError(
+                f"data {images.name!r}: class {number} is {there!r}, when the model was trained it was {here!r}; accepted: "
+                "the same classes in the same order (if only their names differ, an .npz without `classes` has none)"
+            )
     if int(images.y.max()) >= model.num_classes:
         raise UserError(
             f"data {images.name!r}: labels up to {int(images.y.max())}; accepted by the model: 0 to {model.num_classes - 1}"

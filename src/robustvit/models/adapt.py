@@ -26,6 +26,8 @@ from robustvit.errors import UserError
 
 Adaptation = Literal["sum", "resample"]
 ADAPTATIONS: tuple[str, ...] = get_args(Adaptation)
+# By name: timm has classes of its own for the same functions.
+ACTIVATIONS = ("ReLU", "ReLU6", "LeakyReLU", "PReLU", "ELU", "GELU", "GELUTanh", "QuickGELU", "SiLU", "Mish", "Hardswish")
 
 
 def adapt(source: nn.Module, target: nn.Module, adaptation: Adaptation = "sum") -> nn.Module:
@@ -49,6 +51,8 @@ def adapt(source: nn.Module, target: nn.Module, adaptation: Adaptation = "sum") 
     if wrong:
         shown = "; ".join(sorted(wrong)[:4]) + ("; …" if len(wrong) > 4 else "")
         raise UserError(f"{len(wrong)} of its tensors cannot be adapted to {type(target).__name__}: {shown}")
+    if (old := _activations(source)) != (new := _activations(target)):
+        raise UserError(f"its activation, {' and '.join(sorted(old))}, is not that of the model, {' and '.join(sorted(new))}")
     target.load_state_dict(adapted)
     return target
 
@@ -110,6 +114,11 @@ def relative_positions(table: Tensor, window: tuple[int, int]) -> Tensor | None:
         return table.unflatten(0, (span, span))[top : top + rows, left : left + columns].flatten(0, 1)
     grid = table.T.unflatten(1, (span, span)).unsqueeze(0)
     return interpolate(grid, size=(rows, columns), mode="bicubic")[0].flatten(1).T
+
+
+def _activations(model: nn.Module) -> set[str]:
+    """Names of its elementwise functions: with another one the same weights are another model."""
+    return {type(module).__name__ for module in model.modules() if type(module).__name__ in ACTIVATIONS}
 
 
 def _first_convolution(model: nn.Module) -> Any:

@@ -10,6 +10,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
+from robustvit import storage
 from robustvit.errors import UserError, unknown
 from robustvit.models import architectures as architectures  # registers our models with timm
 from robustvit.models.adapt import ADAPTATIONS, Adaptation, adapt
@@ -23,8 +24,9 @@ class ModelSpec:
     """A timm model by name, with what its constructor takes in `args`, and the normalisation put before it.
 
     `init` is a model whose weights it starts from: whatever `load_model` takes as text. Another resolution or patch size is
-    adapted to by `adaptation` (models/adapt.py), and the classifier starts anew if the class counts differ. `mean` and `std`
-    are, unless given, those of that model; without one nothing is normalised.
+    adapted to by `adaptation` (models/adapt.py), and the classifier starts anew if the class counts differ. `mean`, `std` and
+    `crop`, the share of a resized image's side that it sees, are, unless given, those of that model; without one nothing is
+    normalised, and the crop is timm's for a model of that name.
     """
 
     name: str
@@ -33,6 +35,7 @@ class ModelSpec:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     args: dict[str, Any] = field(default_factory=dict)
+    crop: float | None = None
     init: str | None = None
     adaptation: Adaptation = "sum"
 
@@ -48,6 +51,8 @@ class ModelSpec:
                 raise UserError(f"model.{name}: {values}; accepted: finite numbers")
         if self.std is not None and min(self.std) <= 0:
             raise UserError(f"model.std: {self.std}; accepted: numbers above 0")
+        if self.crop is not None and not 0 < self.crop <= 1:
+            raise UserError(f"model.crop: {self.crop}; accepted: null, or a share above 0, up to 1")
         if self.adaptation not in ADAPTATIONS:
             raise UserError(f"model.adaptation: {self.adaptation!r}; accepted: {', '.join(ADAPTATIONS)}")
 
@@ -55,7 +60,8 @@ class ModelSpec:
 class Classifier(nn.Module):
     """Normalisation + backbone.
 
-    `crop` is the share of a resized image's side that the model was published to see (timm's crop_pct).
+    `crop` is the share of a resized image's side that the model was published to see (timm's crop_pct); `classes` are the names
+    of what it tells apart, where its training knew them.
     """
 
     mean: Tensor
@@ -69,12 +75,14 @@ class Classifier(nn.Module):
         std: tuple[float, ...] = (1.0,),
         input_size: tuple[int, int, int] | None = None,
         crop: float = 1.0,
+        classes: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.num_classes = num_classes if num_classes is not None else getattr(backbone, "num_classes", None)
         self.input_size = input_size
         self.crop = crop
+        self.classes = classes
         # Not in the state dict: they come with the specification, and the weights stay those of the plain backbone.
         self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
@@ -104,7 +112,8 @@ def resolved(spec: ModelSpec, model: Classifier) -> ModelSpec:
 
 def _normalised_like(spec: ModelSpec, model: Classifier) -> ModelSpec:
     mean, std = (tuple(buffer.flatten().tolist()) for buffer in (model.mean, model.std))
-    return replace(spec, mean=mean if spec.mean is None else spec.mean, std=std if spec.std is None else spec.std)
+    own: dict[str, Any] = {"mean": mean, "std": std, "crop": model.crop}
+    return replace(spec, **{name: value for name, value in own.items() if getattr(spec, name) is None})
 
 
 def _initialised(spec: ModelSpec) -> Classifier:
@@ -116,7 +125,7 @@ def _initialised(spec: ModelSpec) -> Classifier:
         why = str(error) or type(error).__name__
         raise UserError(f"model.args: {spec.args} is not accepted by {spec.name}: {why}") from error
     size, crop = _seen_size(backbone, spec)
-    return Classifier(laid_out(backbone), spec.num_classes, spec.mean or (0.0,), spec.std or (1.0,), size, crop)
+    return Classifier(laid_out(backbone), spec.num_classes, spec.mean or (0.0,), spec.std or (1.0,), size, spec.crop or crop)
 
 
 def load_model(model: str | Path | nn.Module, checkpoint: str = "best") -> Classifier:
@@ -145,6 +154,7 @@ def load_model(model: str | Path | nn.Module, checkpoint: str = "best") -> Class
                 f"of shape {given.get(wrong[0])} there and {wanted.get(wrong[0])} in the model"
             )
         loaded.load_state_dict(weights)
+        loaded.classes = tuple(storage.read_meta(path).get("classes") or ()) or None
         return loaded.eval()
     if path.is_dir():
         raise UserError(f"model {str(model)!r}: the folder holds no recipe.yaml, so it is no run of robustvit")

@@ -88,6 +88,7 @@ def _start(recipe: Recipe, out: Path, accelerator: Accelerator, track: Sequence[
     check_learns(model, held_out.batch(slice(1))[0].cpu().expand(2, *held_out.shape))
     calendar = Calendar(recipe, len(real), len(train) - len(real))
     for phase in recipe.phases:
+        phase.check_strength(recipe.data.augment)
         phase.select_parameters(model)
         make_optimizer(recipe.optim, model)
     learner = Learner(recipe, accelerator, model)
@@ -196,6 +197,7 @@ class _Run:
             model = self.learner.model
             meta = {"step": self.state.step, "held_out_accuracy": self.state.best, "recipe": self.recipe.hash()}
             meta["fingerprint"] = fingerprint(model)  # by which outcomes are known to be of this model
+            meta["classes"] = self.train.classes  # by which sets are known to mean the same by their labels
             checkpoint.save_weights(path, resolved(self.recipe.model, model), model.state_dict(), meta)
 
     def _averaged(self) -> AbstractContextManager[None]:

@@ -1,11 +1,13 @@
 """Time: how far a run is, what follows from it, and the phases a run is made of."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from torch import nn
 
+from robustvit.data.augment import Augmentation
 from robustvit.errors import UserError, unknown
 from robustvit.objectives import AWP, Objective
 from robustvit.objectives.awp import perturbable
@@ -127,6 +129,14 @@ class Phase:
     def weight_gamma(self, progress: Progress) -> float:
         """How far weights are moved adversarially now, as a share of their norm."""
         return self.awp.gamma if self.awp and progress.epoch >= self.awp.start_epoch else 0.0
+
+    def check_strength(self, augmentations: Sequence[Augmentation]) -> None:
+        """Is there anything that a schedule of the strength changes?"""
+        if self.augment != Constant() and not any(each.scaled(0.5) != each for each in augmentations):
+            raise UserError(
+                f"phase.augment: {self.augment}, but nothing in data.augment has a strength; accepted with rand_augment, "
+                "colour_jitter, erasing or mixing there (data.transform keeps its own strength)"
+            )
 
     def select_parameters(self, model: nn.Module) -> None:
         """Make the parameters that `trainable` names trainable, and the others not."""

@@ -45,7 +45,7 @@ def entries() -> Iterator[Entry]:
     """All there are, each name once, from the first place that has it."""
     seen: set[str] = set()
     for place in _places():
-        for card in sorted(place.glob("*/card.json")):
+        for card in sorted(place.glob("[!.]*/card.json")):
             if card.parent.name not in seen:
                 seen.add(card.parent.name)
                 yield Entry(card.parent, json.loads(card.read_text()))

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from robustvit.data import DataSpec
 from robustvit.errors import UserError
 from robustvit.evaluation import Outcome, evaluate
 from robustvit.evaluation.suites import Suite
-from robustvit.models import load_model
+from robustvit.models import fingerprint, load_model
 from robustvit.training.checkpoint import load_weights, save_weights
 from robustvit.zoo.evidence import evidence_hash
 
@@ -28,7 +27,7 @@ def publish(
     """Round the best weights of a run to half precision, judge what that leaves, and write PLACE/NAME.
 
     The examples are too large to be kept: the card has their hash, and the same evaluation makes them again. An entry that was
-    there stays until the new one is whole.
+    there stays until the new one is whole, and a publishing that was stopped goes on where it was.
     """
     if not (run / "recipe.yaml").is_file():
         raise UserError(f"run {str(run)!r}: holds no recipe.yaml; accepted: a folder of `robustvit train`")
@@ -37,15 +36,16 @@ def publish(
     shutil.rmtree(made, ignore_errors=True)
     config.save(recipe, made / "recipe.yaml")
     _halve(run / "checkpoints" / "best.safetensors", made / "checkpoints" / "best.safetensors")
-    with tempfile.TemporaryDirectory() as scratch:
-        outcomes = evaluate(made, data, suite, scratch, images=images, device=device)
-        evidence = {outcome.name: evidence_hash(Path(scratch) / "outcomes", outcome.name) for outcome in outcomes}
+    model = load_model(made)
+    judged = place / f".{recipe.name}.{fingerprint(model)}"
+    outcomes = evaluate(made, data, suite, judged, images=images, device=device)
+    evidence = {outcome.name: evidence_hash(judged / "outcomes", outcome.name) for outcome in outcomes}
     kept = [_of_the_zoo(outcome, recipe.name) for outcome in outcomes]
     for outcome in kept:
         outcome.save(made / "outcomes")
     card = {
         "model": recipe.model.name,
-        "parameters": sum(p.numel() for p in load_model(made).parameters()),
+        "parameters": sum(p.numel() for p in model.parameters()),
         "data": kept[0].provenance["data"]["name"],
         "recipe_hash": recipe.hash(),
         "fingerprint": kept[0].provenance["model"]["fingerprint"],
@@ -55,6 +55,7 @@ def publish(
     storage.replace_file(made / "card.json", (json.dumps(card, indent=2) + "\n").encode)
     shutil.rmtree(folder, ignore_errors=True)
     made.rename(folder)
+    shutil.rmtree(judged)
     return folder
 
 

@@ -83,6 +83,12 @@ def test_images_and_labels_are_those_of_timms_own_iteration(shards: Path) -> Non
         assert images.y.tolist() == y
 
 
+def test_archives_without_a_description_are_read_in_silence(shards: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert not (shards / "_info.json").exists()
+    wds(shards).load("train")
+    assert caplog.records == []
+
+
 def test_images_are_reached_in_any_order(shards: Path) -> None:
     images = wds(shards).load("test")
     assert torch.equal(images.batch(torch.tensor([5, 0, 3]))[0], squares(images)[[5, 0, 3]])

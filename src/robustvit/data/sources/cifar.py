@@ -40,10 +40,21 @@ def cifar100(spec: DataSpec, split: Split) -> Images:
     return _cifar("cifar100", FOLDER, CIFAR100, spec, split)
 
 
+def _named(images: Images, name: str, classes: tuple[str, ...]) -> Images:
+    """With the set's own name and classes, if the file can be of that set."""
+    if images.classes and tuple(images.classes) != classes:
+        raise UserError(f"data.path: its `classes` are not those of {name}; accepted: data.source=npz for other sets")
+    if len(classes) > 10 > int(images.y.max()) and len(images) > 100:
+        raise UserError(
+            f"data.path: {len(images)} labels and none above {int(images.y.max())}, as of CIFAR-10; accepted: {name}"
+        )
+    return replace(images, name=name, classes=classes)
+
+
 def _cifar(name: str, kind: Any, classes: tuple[str, ...], spec: DataSpec, split: Split) -> Images:
     root = Path(spec.path or "data").expanduser()
     if root.suffix == ".npz" and root.is_file():
-        return replace(npz(spec, split), name=name, classes=classes)
+        return _named(npz(spec, split), name, classes)
     try:
         if root.suffix == ".npz":
             raise FileNotFoundError(root)

@@ -1,7 +1,9 @@
 """Sets of the Hugging Face Hub and WebDataset archives, as timm's readers find them."""
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,7 +97,8 @@ def _reader(spec: DataSpec, split: Split) -> Any:
     root = str(Path(spec.path).expanduser()) if spec.path else None
     for number, wish in enumerate(accepted, 1):
         try:
-            made = create_dataset(name, root=root, split=wish, **spec.args)
+            with _quiet():
+                made = create_dataset(name, root=root, split=wish, **spec.args)
         except ImportError:
             raise _lacking(spec, kind) from None
         except (ValueError, RuntimeError, OSError, TypeError, KeyError, AttributeError) as error:
@@ -104,12 +107,24 @@ def _reader(spec: DataSpec, split: Split) -> Any:
                 continue
             if "install" in str(error):
                 raise _lacking(spec, kind) from None
+            tried = " or ".join(map(repr, accepted))
             raise UserError(
-                f"data {spec.source!r}: split {wish!r} could not be opened ({error}); accepted: a name of "
+                f"data {spec.source!r}: split {tried} could not be opened ({error}); accepted: a name of "
                 f"https://huggingface.co/datasets, with its split in data.splits.{split} if that is another one"
             ) from None
         return made.reader
     raise AssertionError("the last name is either opened or an error")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """timm warns of archives without a description, which are accepted here."""
+    logger = logging.getLogger("timm.data.readers.reader_wds")
+    disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = disabled
 
 
 def _lacking(spec: DataSpec, kind: str) -> UserError:

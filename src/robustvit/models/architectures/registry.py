@@ -15,10 +15,13 @@ _OF_THE_FACTORY = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 def register(name: str, line: str, make: Callable[..., nn.Module], **shape: Any) -> None:
     """`name` is `make` with `shape`; what a caller gives the factory goes before `shape`."""
 
-    def entrypoint(pretrained: bool = False, **given: Any) -> nn.Module:
+    def entrypoint(pretrained: bool = False, **given: Any) -> Any:
         if pretrained:
             raise ValueError("pretrained: True; the project's own models have no published weights, accepted: False")
-        return make(**shape | {key: value for key, value in given.items() if key not in _OF_THE_FACTORY})
+        model: Any = make(**shape | {key: value for key, value in given.items() if key not in _OF_THE_FACTORY})
+        # Where timm notes it, too.
+        model.pretrained_cfg = {**(getattr(model, "pretrained_cfg", None) or {}), "architecture": name}
+        return model
 
     assert name not in OWN, name
     OWN[name] = line
