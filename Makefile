@@ -39,4 +39,4 @@ docs: setup
 	$(BIN)/python docs/make_pictures.py
 
 clean:
-	rm -rf .venv runs build dist
+	rm -rf .venv build dist  # runs/ stays: it holds your models

@@ -70,7 +70,7 @@ def test_overrides_apply_in_order_and_reach_free_arguments(robust):
 
 
 BAD = {
-    "optm.lr=1": ["optm.lr", "did you mean 'optim'"],
+    "optm.lr=1": ["optm.lr", "did you mean optim.lr?"],
     "optim.tpye=lion": ["optim.tpye", "did you mean 'optim.type'"],
     "optim.lr=fast": ["optim.lr", "'fast'", "8/255"],
     "optim.lr=1/0": ["optim.lr", "'1/0'"],

@@ -142,7 +142,7 @@ def evaluate(
         return
     for outcome in outcomes:
         print(outcome)
-    for warning in {str(w): w for outcome in outcomes for w in outcome.provenance["warnings"]}.values():
+    for warning in {str(w): w for outcome in outcomes for w in outcome.warnings}.values():
         print(f"warning, {warning['name']}: {warning['message']}\n  next: {warning['advice']}")
     for line in compared(model, outcomes, folder / "outcomes"):
         print(line)

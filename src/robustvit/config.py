@@ -197,9 +197,18 @@ def override(original: Settings, assignments: list[str]) -> Settings:
         path, equals, text = assignment.partition("=")
         if not equals:
             raise UserError(f"override {assignment!r}: accepted: dotted.field=value, as in optim.lr=1e-3")
+        _check_begins(data, path)
         _assign(data, path.split("."), _parse(text, path), path)
     changed: Settings = from_data(type(original), data)
     return changed
+
+
+def flat(data: Any, path: str = "") -> dict[str, Any]:
+    """Plain data as one level of dotted paths."""
+    items = enumerate(data) if isinstance(data, list) else data.items() if isinstance(data, dict) else None
+    if items is None:
+        return {path: data}
+    return {k: v for key, item in items for k, v in flat(item, f"{path}.{key}" if path else str(key)).items()}
 
 
 def _parse(text: str, path: str) -> Any:
@@ -207,6 +216,16 @@ def _parse(text: str, path: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError:
         raise UserError(f"{path}: {text!r} is not valid YAML") from None
+
+
+def _check_begins(data: dict[str, Any], path: str) -> None:
+    """People leave out where a field is: `lr` for `optim.lr`."""
+    first, last = path.split(".")[0], path.rpartition(".")[2]
+    if first not in data:
+        meant = sorted((known for known in flat(data) if known.rpartition(".")[2] == last), key=len)
+        if meant:
+            raise UserError(f"field {path!r}: there is none of that name; did you mean {' or '.join(meant[:3])}?")
+        raise unknown("field", first, data)
 
 
 def _assign(data: Any, keys: list[str], value: Any, path: str) -> None:

@@ -53,7 +53,10 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             ) from None
         raise UserError(f"{path}: truncated or not a safetensors file ({error})") from None
     if META not in header:
-        raise UserError(f"{path}: was not written by robustvit, so it does not say which model its weights belong to")
+        raise UserError(
+            f"{path}: was not written by robustvit, so it does not say which model its weights belong to. In Python, "
+            "timm.create_model(NAME, checkpoint_path=FILE) loads timm's, and robustvit.evaluate takes the module"
+        )
     try:
         meta = json.loads(header[META])
         if not isinstance(meta, dict):

@@ -1,6 +1,8 @@
 """fit() on two hundred digits."""
 
 import json
+import os
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +19,8 @@ from robustvit.models import build, load_model
 from robustvit.objectives import PGDAT, TRADES, Standard
 from robustvit.threat import Threat
 from robustvit.training import checkpoint
+from robustvit.training.folder import RunFolder
+from robustvit.training.learner import Learner
 from robustvit.training.loop import fit
 from robustvit.training.schedule import Phase
 
@@ -145,7 +149,7 @@ def test_eps_and_learning_rate_follow_their_schedules(small, tmp_path):
     recipe = replace(small, phases=(Phase(PGDAT(ADVERSARY), 2),))
     overrides = ["phases.0.eps.type=linear", "phases.0.eps.epochs=2", "optim.schedule.type=linear", "optim.schedule.epochs=1"]
     run = train(recipe, tmp_path / "run", *overrides, save_every=1)
-    assert metrics(run, "eps") == pytest.approx([step / 10 for step in range(10)])
+    assert metrics(run, "eps") == pytest.approx([ADVERSARY.threat.eps * step / 10 for step in range(10)])
     assert metrics(run, "lr") == pytest.approx([min(1, step / STEPS) * recipe.optim.lr for step in range(10)])
 
 
@@ -246,3 +250,29 @@ def test_model_that_does_not_fit_the_data_is_refused(small, bad, message, tmp_pa
     with pytest.raises(UserError, match=message):
         train(small, tmp_path / "run", bad)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_being_trained_in_is_refused(small, tmp_path):
+    train(small, tmp_path / "run")
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    with RunFolder(tmp_path / "run").alone(), pytest.raises(UserError, match="being trained in by another process"):
+        train(small, tmp_path / "run")
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_run_that_is_asked_to_stop_saves_its_state_in_the_middle_of_an_epoch(small, tmp_path, monkeypatch):
+    """As a scheduler asks, by SIGTERM, before it kills."""
+    step = Learner.step
+
+    def third_is_the_last(learner, batches, count, objective, gamma, number):
+        step(learner, batches, count, objective, gamma, number)
+        if number == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "step", third_is_the_last)
+        with pytest.raises(KeyboardInterrupt):
+            train(small, tmp_path / "stopped")
+    assert checkpoint.load_state(tmp_path / "stopped" / "checkpoints" / "resume.safetensors").state.step == 3
+    whole, stopped = (weights(train(small, tmp_path / name)) for name in ("whole", "stopped"))
+    assert all(torch.equal(whole[name], stopped[name]) for name in whole)

@@ -27,8 +27,8 @@ class Images:
     def __post_init__(self) -> None:
         if len(self.x.shape) != 4 or self.x.shape[1] not in (1, 3):
             raise UserError(
-                f"data {self.name!r}: images of shape {tuple(self.x.shape)}; "
-                "accepted: [N, height, width, channels] or [N, height, width], with 1 or 3 channels"
+                f"data {self.name!r}: images of shape {tuple(self.x.shape)}; accepted: [N, channels, height, width], "
+                "with 1 or 3 channels"
             )
         if len(self.x) == 0:
             raise UserError(f"data {self.name!r}: the set is empty; accepted: one image or more")

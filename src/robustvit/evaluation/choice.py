@@ -7,6 +7,7 @@ from torch import Tensor
 
 from robustvit.config import to_data
 from robustvit.data import DataSpec, Images
+from robustvit.errors import UserError
 from robustvit.evaluation.judge import check_fits
 from robustvit.models import Classifier
 
@@ -21,9 +22,12 @@ class Choice:
     about: dict[str, Any]
 
 
-def choose(classifier: Classifier, data: str | DataSpec | Images, images: int | None, sample_seed: int | None) -> Choice:
+Data = str | DataSpec | Images | tuple[Tensor, Tensor]
+
+
+def choose(classifier: Classifier, data: Data, images: int | None, sample_seed: int | None) -> Choice:
     """The first so many test images, a sample of them, or all; encoded ones at the size that the model takes."""
-    spec = DataSpec.parse(data) if isinstance(data, str) else data
+    spec = _specified(data)
     if isinstance(spec, DataSpec):
         spec = spec.fitted(classifier.input_size, classifier.crop)  # recorded as what it came to
     everything = spec if isinstance(spec, Images) else spec.load("test")
@@ -38,3 +42,13 @@ def choose(classifier: Classifier, data: str | DataSpec | Images, images: int | 
         "digest": everything.digest(),
     }
     return Choice(everything, chosen, index, about)
+
+
+def _specified(data: Data) -> DataSpec | Images:
+    if isinstance(data, str):
+        return DataSpec.parse(data)
+    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
+        return Images("images", *data)
+    if isinstance(data, DataSpec | Images):
+        return data
+    raise UserError(f"data: a {type(data).__name__}; accepted: text such as cifar10:PATH, DataSpec, Images, or tensors (x, y)")

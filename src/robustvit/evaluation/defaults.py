@@ -9,7 +9,7 @@ from robustvit import config, zoo
 from robustvit.config import Recipe
 from robustvit.data.spec import DataSpec
 from robustvit.errors import UserError, concerning
-from robustvit.models.classifier import check_there
+from robustvit.models.classifier import check_there, no_run
 from robustvit.objectives.adversarial import Adversarial
 from robustvit.threat import Threat, parse_number
 
@@ -57,6 +57,7 @@ class Defaults:
         return given
 
     def threat(self, norm: str | None, eps: str | None) -> Threat:
+        norm = norm.lower() if norm else None  # AutoAttack writes Linf
         own = _trained_against(self.recipe)
         if eps is None and own is None:
             raise UserError("--eps: missing; the model was not trained against a threat, so say one, as in --eps 8/255")
@@ -75,6 +76,8 @@ def defaults_of(model: str) -> Defaults:
     if run := run_of(folder):  # what a run is judged by is its best weights; others get a folder beside it
         out = run if folder.stem == "best" else run.with_name(f"{run.resolve().name}-{folder.stem}")
         return Defaults(config.load(run / "recipe.yaml"), out)
+    if folder.is_dir() or folder.name == "recipe.yaml":
+        raise no_run(folder)
     check_there(model)  # or a slip in a run's name would be told as a missing --eps
     return Defaults(None, Path("runs") / folder.stem)
 

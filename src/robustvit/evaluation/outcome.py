@@ -46,9 +46,16 @@ class Outcome:
         correct = int(self.correct.sum())
         return {"accuracy": self.accuracy, "correct": correct, "n": self.n, "interval_95": list(self.interval)}
 
+    @property
+    def warnings(self) -> list[dict[str, str]]:
+        """Signs that the attack was misled rather than the model robust: each a `name`, a `message` and an `advice`."""
+        found: list[dict[str, str]] = self.provenance.get("warnings", [])
+        return found
+
     def __str__(self) -> str:
         low, high = self.interval
-        return f"{self.name}: {self.accuracy:.1%} (95% interval {low:.1%} to {high:.1%}, n = {self.n})"
+        suspect = f", suspect: {', '.join(warning['name'] for warning in self.warnings)}" if self.warnings else ""
+        return f"{self.name}: {self.accuracy:.1%} (95% interval {low:.1%} to {high:.1%}, n = {self.n}){suspect}"
 
     def save(self, folder: Path) -> Path:
         path = folder / f"{file_name(self.name)}.json"

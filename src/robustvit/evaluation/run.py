@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from robustvit.attacks import Attack, Queries
 from robustvit.compiling import Compile
 from robustvit.config import to_data
-from robustvit.data import DataSpec, Images
 from robustvit.errors import UserError
 from robustvit.evaluation import masking, memory
-from robustvit.evaluation.choice import Choice, choose
+from robustvit.evaluation.choice import Choice, Data, choose
 from robustvit.evaluation.judge import Answers, Verdicts, alike, answers, attack_window, check_answers, check_attack, judging
 from robustvit.evaluation.outcome import Outcome, file_name
 from robustvit.evaluation.parts import EXAMPLES, Parts, free_name, identity, merged, open_parts, plan
@@ -30,7 +29,7 @@ from robustvit.progress import progress
 
 def evaluate(
     model: str | Path | nn.Module,
-    data: str | DataSpec | Images,
+    data: Data,
     suite: Suite | Attack,
     out: str | Path | None = None,
     images: int | None = None,
@@ -44,6 +43,8 @@ def evaluate(
 ) -> list[Outcome]:
     """Judge a model under an attack or every one of a suite; with `out`, write the outcomes to OUT/outcomes.
 
+    `data` is text such as cifar10:PATH, or images in [0, 1] and labels from Python: `Images`, or tensors (x [N, C, H, W], y).
+
     `images` takes the first so many, or with `sample_seed` a sample of that size. How many are attacked together (`window`) and
     asked for at once (`batch_size`) is found by what fits. With `out`, the same call goes on where a killed one was; `evidence`
     keeps the adversarial examples of broken images there. `checks` looks for signs that the attack was misled rather than the
@@ -52,9 +53,7 @@ def evaluate(
     for name, value in (("batch_size", batch_size), ("window", window)):
         if value is not None and value < 1:
             raise UserError(f"{name}: {value}; accepted: 1 or more, or none to find it by what fits")
-    attacks: Suite = [suite] if isinstance(suite, Attack) else suite
-    for attack in attacks:
-        check_attack(attack)
+    attacks = _listed(suite)
     team = Team.assemble(device)
     own = isinstance(model, nn.Module)
     modes = [module for module in model.modules() if module.training] if isinstance(model, nn.Module) else []
@@ -70,6 +69,15 @@ def evaluate(
     finally:
         for module in modes:  # a module that came from Python keeps its mode
             module.training = True
+
+
+def _listed(suite: Suite | Attack) -> Suite:
+    attacks: Suite = [suite] if isinstance(suite, Attack) else suite
+    if not isinstance(attacks, list | tuple) or not all(attack is None or isinstance(attack, Attack) for attack in attacks):
+        raise UserError(f"suite: {suite!r}; accepted: an attack, or a suite such as robustvit.quick(threat)")
+    for attack in attacks:
+        check_attack(attack)
+    return attacks
 
 
 @dataclass

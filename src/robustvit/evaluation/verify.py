@@ -124,15 +124,19 @@ def _rows(mask: Tensor) -> list[int]:
 def _model(outcome: Outcome, path: Path, given: str | Path | nn.Module | None) -> Classifier:
     if isinstance(given, nn.Module):  # as it is: `judging` puts it in eval mode and back
         return given if isinstance(given, Classifier) else Classifier(given)
-    name, run = outcome.provenance["model"]["name"], path.resolve().parent.parent
-    # An outcome lies in its run's folder, which may have moved since.
-    recorded = str(run) if not Path(name).exists() and (run / "recipe.yaml").is_file() else str(name)
+    name, run = str(outcome.provenance["model"]["name"]), path.resolve().parent.parent
+    # An outcome lies in its run's folder, which may have been moved or copied since.
+    if not given and (run / "recipe.yaml").is_file():
+        return load_model(run / "checkpoints" / Path(name).name if name.endswith(".safetensors") else run)
     try:
-        return load_model(given or recorded)
-    except UserError as error:
+        return load_model(given or name)
+    except UserError:
         if given:
             raise
-        raise UserError(f"{path}: its model {name!r} is not found from here; pass --model ({error})") from None
+        raise UserError(
+            f"{path}: its model {name!r} is not found from here; pass --model, or for a module from Python call "
+            "robustvit.verify(path, model=module)"
+        ) from None
 
 
 def _data(outcome: Outcome, given: str | DataSpec | Images | None) -> Images:

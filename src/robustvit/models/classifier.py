@@ -157,11 +157,20 @@ def load_model(model: str | Path | nn.Module, checkpoint: str = "best") -> Class
         loaded.classes = tuple(storage.read_meta(path).get("classes") or ()) or None
         return loaded.eval()
     if path.is_dir():
-        raise UserError(f"model {str(model)!r}: the folder holds no recipe.yaml, so it is no run of robustvit")
+        raise no_run(path)
     check_there(str(model))
     if str(model) in architectures.OWN:
         raise UserError(f"model {str(model)!r}: one of the project's own, without published weights; accepted: a run, zoo:NAME")
     return _published(str(model))
+
+
+def no_run(path: Path) -> UserError:
+    """The error for a folder that is no run, or for a run's recipe in its place."""
+    if path.name == "recipe.yaml":
+        return UserError(f"model {str(path)!r}: a recipe; accepted: the folder of its run, {str(path.parent)!r}")
+    runs = sorted(str(recipe.parent) for recipe in path.glob("*/recipe.yaml"))
+    within = f"; runs in it: {', '.join(runs)}" if runs else ""
+    return UserError(f"model {str(path)!r}: the folder holds no recipe.yaml, so it is no run of robustvit{within}")
 
 
 def check_there(model: str) -> None:

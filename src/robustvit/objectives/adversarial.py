@@ -37,6 +37,10 @@ class Adversarial(Objective):
             return self.adversary.perturb(model, x, y).detach()
 
     @property
+    def eps(self) -> float:
+        return self.adversary.threat.eps
+
+    @property
     def cost(self) -> int:
         return self.adversary.cost() + STEP
 

@@ -36,6 +36,11 @@ class Objective:
         raise NotImplementedError(f"{type(self).__name__} does not implement loss()")
 
     @property
+    def eps(self) -> float | None:
+        """The adversary's reach, if there is one."""
+        return None
+
+    @property
     def cost(self) -> int:
         """Passes of a step: a forward pass and an image's gradient count one each, the gradient of weights as two."""
         raise NotImplementedError(f"{type(self).__name__} does not implement cost")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from robustvit import config
 from robustvit.config import Recipe
-from robustvit.errors import unknown
+from robustvit.errors import UserError, unknown
 from robustvit.recipes.cifar10 import (
     cifar10_light,
     cifar10_resnet,
@@ -98,6 +98,8 @@ def get_recipe(name_or_path: str) -> Recipe:
     if name_or_path in RECIPES:
         return RECIPES[name_or_path]()
     path = Path(name_or_path)
+    if (path / "recipe.yaml").is_file():
+        raise UserError(f"recipe: {name_or_path!r} is a run; accepted: its recipe, {str(path / 'recipe.yaml')!r}")
     if path.suffix in (".yaml", ".yml") or path.exists():
         return config.load(path)
     raise unknown("recipe", name_or_path, RECIPES)

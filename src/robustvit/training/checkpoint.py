@@ -14,7 +14,7 @@ from robustvit.models import ModelSpec
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.is_file():
-        raise UserError(f"{path}: no such checkpoint; a run has none before its first epoch ends")
+        raise UserError(f"{path}: no such checkpoint; a run has none before the first of every `select_every` epochs")
     return storage.read(path)
 
 

@@ -1,13 +1,18 @@
 """The folder of a run: recipe.yaml, metrics.jsonl, checkpoints/, outcomes/, report.html."""
 
+import fcntl
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from robustvit import config, storage
-from robustvit.config import Recipe, to_data
+from robustvit.config import Recipe, flat, to_data
 from robustvit.errors import UserError
+
+LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,18 @@ class RunFolder:
         """What has been logged so far."""
         return [json.loads(line) for line in self.metrics.read_text().splitlines()] if self.metrics.exists() else []
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Two trainings in one folder would overwrite each other's states."""
+        with open(self.path / LOCK, "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    f"out: {str(self.path)!r} is being trained in by another process; wait for its end, or pass another --out"
+                ) from None
+            yield
+
     def begin(self, recipe: Recipe, log_lines: int) -> None:
         """Note the recipe, and forget what was logged after the checkpoint that it goes on from: it will be logged again."""
         config.save(recipe, self.path / "recipe.yaml")
@@ -70,7 +87,7 @@ def open_run(path: Path, recipe: Recipe) -> RunFolder:
                 f"out: {str(path)!r} holds another run ({held.name}), which differs in {_first_difference(held, recipe)}. "
                 "Pass another --out, or remove the folder if you no longer need it"
             )
-    elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+    elif path.exists() and (not path.is_dir() or any(each.name != LOCK for each in path.iterdir())):
         raise UserError(f"out: {str(path)!r} exists and is not a run; accepted: a new or empty folder")
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -83,11 +100,3 @@ def _first_difference(held: Recipe, wanted: Recipe) -> str:
     old, new = flat(to_data(held, identity=True)), flat(to_data(wanted, identity=True))
     key = next(key for key in [*old, *new] if old.get(key) != new.get(key))
     return f"{key}: {old.get(key)} there, {new.get(key)} here"
-
-
-def flat(data: Any, path: str = "") -> dict[str, Any]:
-    """Plain data as one level of dotted paths."""
-    items = enumerate(data) if isinstance(data, list) else data.items() if isinstance(data, dict) else None
-    if items is None:
-        return {path: data}
-    return {k: v for key, item in items for k, v in flat(item, f"{path}.{key}" if path else str(key)).items()}

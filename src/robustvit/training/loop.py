@@ -3,8 +3,9 @@
 Every step's randomness and data follow from (seed, step), so a run can stop anywhere and go on bit for bit.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +28,10 @@ from robustvit.training.calendar import Calendar, step_seed
 from robustvit.training.checkpoint import Restored, State
 from robustvit.training.ema import averaged
 from robustvit.training.folder import RunFolder, open_run
+from robustvit.training.interruption import Interruption
 from robustvit.training.learner import Batch, Learner, check_learns
 from robustvit.training.optimizer import make_optimizer, set_lr
+from robustvit.training.remarks import remarks
 from robustvit.training.schedule import Phase, Progress
 from robustvit.training.trackers import Trackers, check_trackers
 
@@ -43,10 +46,19 @@ def fit(recipe: Recipe, out: str | Path, device: str | None = None, save_every: 
     """
     check_trackers(track)
     accelerator = Accelerator(cpu=find_device(device).type == "cpu")
-    run, restored = _start(recipe, Path(out), accelerator, track)
-    calendar, state, size = run.calendar, run.state, recipe.batch_size
-    shown = accelerator.is_main_process
-    with run.trackers, progress(calendar.total * size, recipe.name, done=state.step * size, shown=shown) as advance:
+    with ExitStack() as exits:
+        run, restored = _start(recipe, Path(out), accelerator, track, exits)
+        exits.enter_context(run.trackers)
+        _train(run, restored, save_every)
+        run.finish()
+    return run.folder.path
+
+
+def _train(run: "_Run", restored: Restored | None, save_every: int) -> None:
+    """Every step that is left, phase by phase."""
+    recipe, calendar, state, size = run.recipe, run.calendar, run.state, run.recipe.batch_size
+    shown = progress(calendar.total * size, recipe.name, done=state.step * size, shown=run.accelerator.is_main_process)
+    with shown as advance, Interruption(run.accelerator.num_processes == 1) as interruption:
         for index, phase in enumerate(recipe.phases):
             if state.step >= calendar.end(index):
                 continue
@@ -58,20 +70,23 @@ def fit(recipe: Recipe, out: str | Path, device: str | None = None, save_every: 
                 set_lr(run.learner.optimizer, lr)
                 run.step(phase, now, step)
                 state.step = step + 1
-                advance(size, run.note)
                 epoch, within = divmod(state.step, calendar.steps_per_epoch)
-                if within == 0 or within % save_every == 0:
-                    run.log({"lr": lr, "eps": phase.eps(now)})
+                if within == 0 or within % save_every == 0 or interruption.asked:
+                    eps = phase.at(now).eps
+                    run.log({"lr": lr} if eps is None else {"lr": lr, "eps": eps})
                     if within == 0 and (epoch % recipe.select_every == 0 or state.step == calendar.total):
                         run.select(epoch)
                     if within == 0:
                         run.keep(epoch)
                     run.save()
-    run.finish()
-    return run.folder.path
+                advance(size, run.note)
+                if interruption.asked and state.step < calendar.total:
+                    raise KeyboardInterrupt
 
 
-def _start(recipe: Recipe, out: Path, accelerator: Accelerator, track: Sequence[str]) -> tuple["_Run", Restored | None]:
+def _start(
+    recipe: Recipe, out: Path, accelerator: Accelerator, track: Sequence[str], exits: ExitStack
+) -> tuple["_Run", Restored | None]:
     """Build everything once, so that a recipe that cannot work fails before the folder is touched."""
     if recipe.batch_size % (recipe.accumulate * accelerator.num_processes):
         raise UserError(
@@ -94,6 +109,10 @@ def _start(recipe: Recipe, out: Path, accelerator: Accelerator, track: Sequence[
     learner = Learner(recipe, accelerator, model)
     state = State(recipe.hash(), real.digest(DIGESTED))
     folder = open_run(out, recipe) if accelerator.is_main_process else RunFolder(out)
+    if accelerator.is_main_process:
+        exits.enter_context(folder.alone())
+        for remark in remarks(recipe):
+            print(f"note: {remark}", file=sys.stderr)
     accelerator.wait_for_everyone()
     restored = checkpoint.load_state(folder.state) if folder.state.exists() else None
     if restored:

@@ -13,9 +13,9 @@ from uuid import uuid4
 from accelerate.tracking import GeneralTracker, MLflowTracker, TensorBoardTracker, TrackioTracker, WandBTracker
 
 from robustvit import storage
-from robustvit.config import Recipe, to_data
+from robustvit.config import Recipe, flat, to_data
 from robustvit.errors import UserError, unknown
-from robustvit.training.folder import RunFolder, flat
+from robustvit.training.folder import RunFolder
 
 PROJECT = "robustvit"
 

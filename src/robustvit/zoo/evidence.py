@@ -3,6 +3,9 @@
 import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from robustvit import storage
 from robustvit.evaluation.outcome import Outcome, file_name
@@ -13,7 +16,7 @@ def evidence_hash(outcomes: Path, name: str) -> str | None:
     """Of the adversarial examples of all broken images, in their order; None if none are kept."""
     windows = sorted((outcomes / f"{file_name(name)}.windows").glob("window-*.safetensors"))
     tensors = [storage.read(window)[0] for window in windows]
-    if name == "clean" or not tensors or any("examples" not in each for each in tensors):
+    if name.startswith("clean") or not tensors or any("examples" not in each for each in tensors):
         return None
     hashed = hashlib.sha256()
     for each in tensors:
@@ -25,12 +28,19 @@ def compared(model: str, made: Iterable[Outcome], outcomes: Path) -> Iterator[st
     """For a model of the zoo: does each outcome that its card has, on as many images, say the same?"""
     entry = next((entry for entry in entries() if f"{PREFIX}{entry.name}" == model), None)
     for outcome in made:
-        if entry and (said := entry.card["outcomes"].get(outcome.name)) and said["n"] == outcome.n:
-            yield f"zoo card, {outcome.name}: {_verdict(entry, outcome, evidence_hash(outcomes, outcome.name))}"
+        name = outcome.name.partition(" #")[0]  # a second one in its folder may be the card's nevertheless
+        if entry and (said := entry.card["outcomes"].get(name)) and _same_question(entry, name, outcome):
+            yield f"zoo card, {name}: {_verdict(said, outcome, evidence_hash(outcomes, outcome.name))}"
 
 
-def _verdict(entry: Entry, outcome: Outcome, evidence: str | None) -> str:
-    said = entry.card["outcomes"][outcome.name]
+def _same_question(entry: Entry, name: str, outcome: Outcome) -> bool:
+    """The same attack with the same seed on the same images?"""
+    published = Outcome.load(entry.folder / "outcomes" / f"{file_name(name)}.json")
+    same_images = np.array_equal(published.arrays["index"], outcome.arrays["index"])
+    return same_images and published.provenance["attack"] == outcome.provenance["attack"]
+
+
+def _verdict(said: dict[str, Any], outcome: Outcome, evidence: str | None) -> str:
     if outcome.summary["correct"] != said["correct"]:
         return f"says {said['correct']} of {said['n']}, here {outcome.summary['correct']}"
     if said["evidence_sha256"] is None or evidence is None:
