@@ -16,6 +16,7 @@ import pytest
 import safetensors.torch
 import torch
 
+import robustvit
 from robustvit.attacks import ATTACKS
 from robustvit.cli import app
 from robustvit.data import SOURCES
@@ -79,9 +80,18 @@ def test_a_reader_that_leaves_ends_the_verb_quietly() -> None:
 
 @pytest.mark.parametrize(("what", "names"), [("recipes", RECIPES), ("attacks", ATTACKS), ("data", SOURCES)])
 def test_list_shows_every_name_with_a_line_about_it(run: Run, what: str, names: dict) -> None:
-    lines = run(f"list {what}").out.splitlines()
+    lines = [line for line in run(f"list {what}").out.splitlines() if not line.startswith(" ")]
     assert [line.split()[0] for line in lines] == list(names)
     assert all(len(line.split()) > 2 for line in lines)
+
+
+def test_list_shows_the_fields_of_what_has_some(run: Run) -> None:
+    assert "\n               threat, steps=100, weight=50.0, seed=null\n" in run("list attacks").out
+
+
+def test_the_version_is_told(run: Run) -> None:
+    assert (ended := run("--version")).status == 0
+    assert ended.out == f"robustvit {robustvit.__version__}\n"
 
 
 def test_list_takes_a_pattern(run: Run) -> None:

@@ -4,6 +4,7 @@ The public names, loaded when first used: importing the package imports no torch
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 _HOME = {
@@ -42,6 +43,8 @@ __all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return version("robustvit")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'robustvit' has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,7 +41,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Out = Annotated[Path | None, typer.Option("--out", help="The folder to write to.")]
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"robustvit {version('robustvit')}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    show: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    """Train, attack, evaluate and explain robust vision transformers."""
+
+
+Out = Annotated[Path | None, typer.Option("--out", help="The folder to write to; by default the run's own, or runs/NAME.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; by default what is there.")]
 
 
@@ -96,9 +113,9 @@ def evaluate(
     eps: Annotated[str | None, typer.Option("--eps", help="As in 8/255; by default the run's own.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="Steps of PGD (quick, sweep); 50.")] = None,
     restarts: Annotated[int | None, typer.Option("--restarts", help="Random restarts of PGD (quick, sweep); 1.")] = None,
-    version: Annotated[str | None, typer.Option("--version", help="standard, plus or rand (autoattack).")] = None,
+    version: Annotated[str | None, typer.Option("--version", help="standard (the default), plus or rand (autoattack).")] = None,
     precision: Annotated[
-        str | None, typer.Option("--precision", help="Of the attack: fp32, tf32 or bf16 (autoattack).")
+        str | None, typer.Option("--precision", help="Of the attack: fp32 (the default), tf32 or bf16 (autoattack).")
     ] = None,
     images: Annotated[int | None, typer.Option("--images", help="The first N images; by default all.")] = None,
     sample_seed: Annotated[int | None, typer.Option("--sample-seed", help="A sample of N images instead.")] = None,

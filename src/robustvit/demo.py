@@ -1,5 +1,6 @@
 """The demonstration: the same small ViT trained twice, attacked, and shown side by side."""
 
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from robustvit.training.loop import fit
 def demo(out: Path) -> tuple[str, Path]:
     """(a short table, the report's path). On the CPU: for models this small a GPU is no faster."""
     standard, robust = digits_standard(), digits_robust()
+    print(f"{standard.name} is trained and attacked in the background, {robust.name} is shown", file=sys.stderr)
     judge = partial(train_and_judge, out=out)
     with one_thread(), Crew(2) as crew:  # the one in another process, while this one shows how far the other is
         beside = crew.start(judge, standard)

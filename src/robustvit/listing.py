@@ -1,5 +1,6 @@
-"""What `robustvit list` prints: each registry, a line an entry with the first line of its docstring."""
+"""What `robustvit list` prints: of each registry the entries, with the first line of their docstring and their fields."""
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
 from typing import Any
@@ -19,7 +20,20 @@ def _described(registry: dict[str, Any], pattern: str) -> Iterable[str]:
     width = max(map(len, names))
     for name in names:
         line = (registry[name].__doc__ or "").strip().splitlines()[0]
-        yield f"{name:<{width}}  {line}"
+        yield f"{name:<{width}}  {line.partition('  robustvit ')[0]}"  # the command differs in the name alone
+        if dataclasses.is_dataclass(registry[name]):
+            yield f"{'':<{width}}  {_fields(registry[name])}"
+
+
+def _fields(kind: Any) -> str:
+    """As a recipe has them, with what they are unless set."""
+    told = []
+    for field in dataclasses.fields(kind):
+        if field.default is not dataclasses.MISSING:
+            told.append(f"{field.name}={field.default if field.default is not None else 'null'}")
+        else:
+            told.append(field.name if field.default_factory is dataclasses.MISSING else f"{field.name}=…")
+    return ", ".join(told) or "no fields"
 
 
 def recipes(pattern: str) -> Iterable[str]:

@@ -214,7 +214,7 @@ BAD: dict[str, tuple[Arrays, str]] = {
     "floats above one": (arrays(x_train=np.full((40, 8, 8), 255.0)), r"from 255 to 255; accepted: floats in \[0, 1\] or uint8"),
     "floats that are not numbers": (arrays(x_train=np.full((40, 8, 8), np.nan)), "accepted: floats in"),
     "floats that torch does not know": (arrays(x_train=np.full((40, 8, 8), 0.5, np.longdouble)), "images of type"),
-    "a single number": (arrays(x_train=np.array(1, np.uint8)), r"images of shape \(\); accepted"),
+    "a single number": (arrays(x_train=np.array(1, np.uint8)), r"of shape \(\); accepted"),
     "integers of another type": (arrays(x_train=np.zeros((40, 8, 8), np.int64)), "torch.int64; accepted: uint8"),
     "no images": (arrays(x_train=np.zeros((0, 8, 8)), y_train=np.zeros(0, int)), "the set is empty"),
     "two channels": (arrays((8, 8, 2)), "with 1 or 3 channels"),

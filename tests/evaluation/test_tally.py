@@ -22,16 +22,17 @@ def verdicts(standing: int, stages: int, n: int = 10) -> Verdicts:
 
 def test_what_an_earlier_try_did_is_shown_as_done() -> None:
     """After a resume: two of three stages are known, and four images still stand."""
-    told: list[tuple[int, str]] = []
-    tally = Tally(lambda calls, note: told.append((calls, note)), ATTACK, classes=10)
+    told: list[tuple[int, str, int]] = []
+    tally = Tally(lambda calls, note, spared=0: told.append((calls, note, spared)), ATTACK, classes=10)
     tally.enter(10)
     tally.stage_done(verdicts(4, 2))
-    assert sum(calls for calls, _ in told) == 10 * sum(COSTS) - 4 * COSTS[2]
+    assert [sum(column) for column in zip(*((c, s) for c, _, s in told), strict=True)] == [0, 10 * sum(COSTS) - 4 * COSTS[2]]
     assert told[-1][1] == "40.0% of 10 robust so far, pgd-7"
     tally.asked(3 * COSTS[2])
     tally.stage_done(verdicts(3, 3))
     tally.leave(verdicts(3, 3))
-    assert sum(calls for calls, _ in told) == 10 * sum(COSTS)
+    assert sum(calls for calls, *_ in told) == 3 * COSTS[2]  # of which alone the rate is told
+    assert sum(calls + spared for calls, _, spared in told) == 10 * sum(COSTS)
 
 
 def test_an_attack_that_asks_for_each_class_is_reckoned_with_as_many_as_there_are() -> None:

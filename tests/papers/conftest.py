@@ -10,13 +10,14 @@ import pytest
 from robustvit.data import DataSpec
 from robustvit.data.augment import PadCrop
 from robustvit.papers.grid import Grid
-from robustvit.papers.scale import Scale, Set
+from robustvit.papers.scale import Scale
 from robustvit.papers.scales import TINY
+from robustvit.papers.sets import Set
 
 
 @pytest.fixture(scope="session")
 def quick(few_digits: Path) -> Scale:
-    few = Set("few", DataSpec("npz", str(few_digits)), 200, classes=10, channels=1, basic=(PadCrop(1),))
+    few = Set("few", 200, 40, 8, 10, spec=DataSpec("npz", str(few_digits)), channels=1, basic=(PadCrop(1),))
     return replace(
         TINY,
         name="quick",
@@ -24,6 +25,8 @@ def quick(few_digits: Path) -> Scale:
         epochs=dict.fromkeys(TINY.epochs, 1),
         batch_size=64,
         images=16,
+        attacked=12,
+        climbed=8,
         iterations=2,
         restarts=1,
         queries=4,

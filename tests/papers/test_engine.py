@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from robustvit.config import load
@@ -11,12 +12,11 @@ from robustvit.crew import Crew
 from robustvit.errors import UserError
 from robustvit.papers import find_artefacts
 from robustvit.papers.engine import reproduce
-from robustvit.papers.estimate import Work, estimate, together
 from robustvit.papers.grid import Grid, waves
 from robustvit.papers.result import Result
-from robustvit.papers.run import make_grid, run
+from robustvit.papers.run import run
 from robustvit.papers.scale import Scale
-from robustvit.papers.scales import PAPER, TINY
+from robustvit.papers.scales import TINY
 
 
 def of(name: str):
@@ -47,7 +47,7 @@ def test_several_at_a_time_give_the_very_same_result(
 
 def told(result: Result) -> Result:
     """But for what another run of the same says differently."""
-    return replace(result, provenance={k: v for k, v in result.provenance.items() if k not in ("seconds", "versions")})
+    return replace(result, provenance={"warnings": result.provenance["warnings"]})
 
 
 def test_a_crew_trains_the_models_of_all_artefacts_first(quick: Scale, places: Mapping[str, str], tmp_path: Path) -> None:
@@ -62,13 +62,14 @@ def test_a_crew_trains_the_models_of_all_artefacts_first(quick: Scale, places: M
     results = list(run("light-recipe/figure-[48]", grid, tmp_path / "results", crew=Noted(2)))
     assert [result.artefact for result in results] == ["light-recipe/figure-4", "light-recipe/figure-8"]
     # XCiT-S12 is in both: it is trained once.
-    assert [job for job in jobs if job[1]] == [("models trained", 5), ("models judged", 3)]
+    assert [job for job in jobs if job[1]] == [("models trained", 5), ("models judged", 3), ("analyses done", 1)]
 
 
 def test_what_a_training_is_refused_for_is_said_of_its_model(quick: Scale, tmp_path: Path) -> None:
-    gone = {name: replace(found, spec=replace(found.spec, path="gone.npz")) for name, found in quick.sets.items()}
-    broken = Grid(replace(quick, sets=gone), tmp_path / "grid", {}, "cpu")
-    with pytest.raises(UserError, match=r"^imagenet-light xcit_small_12_p16_224 \(quick, seed 0\): .*gone\.npz"):
+    broken = Grid(replace(quick, batch_size=None), tmp_path / "grid", {}, "cpu")
+    with pytest.raises(
+        UserError, match=r"^imagenet-light, xcit_mini for .* \(quick, seed 0\): batch_size: 512; accepted: at most"
+    ):
         reproduce(of("figure-3"), broken, tmp_path)
 
 
@@ -104,39 +105,10 @@ def test_seeds_train_each_model_anew(grid: Grid, results: Path) -> None:
     assert result.seeds == (0, 1)
     for line in result.lines:
         assert len(line.entries[0].ours) == 2
-        fingerprints = {origin["fingerprint"] for origin in line.models["model"].values()}
+        fingerprints = {origin["fingerprint"] for origin in line.models["model"]["seeds"].values()}
         assert len(fingerprints) == 2
     folder = grid.chain(of("figure-4").rows[0].models["model"], 1)[-1].folder
     assert load(folder / "recipe.yaml").seed == 1
-
-
-def test_weights_of_others_are_judged_if_they_are_given(grid: Grid, places: Mapping[str, str], results: Path) -> None:
-    table = of("table-11")
-    without = reproduce(table, grid, results)
-    (left,) = (line for line in without.lines if line.left_out)
-    assert left.label == "ReLU ResNet-50"
-    assert "github.com/microsoft/robust-models-transfer" in left.left_out
-    other = str(grid.chain(table.row("XCiT-S12").models["model"], 0)[-1].folder)
-    given = replace(grid, paths={**places, "salman-resnet50-linf-eps8": other})
-    result = reproduce(table, given, results)
-    assert not any(line.left_out for line in result.lines)
-    relu, xcit = (next(line for line in result.lines if line.label == label) for label in ("ReLU ResNet-50", "XCiT-S12"))
-    assert relu.entries[0].ours == xcit.entries[0].ours
-
-
-def test_rows_that_need_generated_images_say_so(quick: Scale, grid: Grid, results: Path) -> None:
-    result = reproduce(of("table-7c"), replace(grid, paths={}), results)
-    (left,) = (line for line in result.lines if line.left_out)
-    assert left.label == "from scratch, generated images"
-    assert "--data generated=PATH" in left.left_out
-
-
-def test_all_missing_sets_are_named_at_once() -> None:
-    with pytest.raises(UserError) as error:
-        reproduce(of("figure-1"), Grid(PAPER, Path("nowhere"), {}), Path("nowhere"))
-    for name in ("imagenet", "caltech101", "flowers102", "cifar10", "cifar100"):
-        assert f"{name} (https://" in str(error.value)
-        assert f"pass --data {name}=PATH" in str(error.value)
 
 
 def test_a_result_is_not_lost_to_one_of_a_smaller_scale(grid: Grid, results: Path) -> None:
@@ -147,46 +119,48 @@ def test_a_result_is_not_lost_to_one_of_a_smaller_scale(grid: Grid, results: Pat
     assert Result.load(result.path(results)) == result
 
 
-def test_the_estimate_counts_what_is_left(grid: Grid, results: Path) -> None:
-    artefact = of("table-2d")
-    slow = replace(grid, scale=replace(grid.scale, flops=1e6), folder=results)
-    before = estimate([artefact], slow)
-    assert len(before.trainings) == 7
-    assert before.hours > before.judging > 0
-    doubled = estimate([artefact, artefact], slow)
-    assert len(doubled.trainings) == 7  # shared
-    text = "\n".join(before.lines())
-    assert "7 × imagenet100, xcit_mini" in text
-    beside = estimate([artefact], slow, jobs=7)
-    assert beside.hours == pytest.approx(before.hours)  # one device that computes all the time
-    assert "training, 7 at a time: about" in "\n".join(beside.lines())
-    calling = replace(slow, scale=replace(slow.scale, flops=1e12, overhead=10.0))
-    assert estimate([artefact], calling, jobs=7).hours == pytest.approx(estimate([artefact], calling).hours / 7)
+def test_a_result_is_not_lost_to_one_of_fewer_seeds(grid: Grid, results: Path) -> None:
+    result = replace(reproduce(of("figure-4"), grid, results), scale="tiny", seeds=(0, 1))
+    result.save(results)
+    with pytest.raises(UserError, match=r"--seeds: 1, but .*figure-4\.json has 2; accepted: as many or more, or another --out"):
+        next(run("light-recipe/figure-4", Grid(TINY, grid.folder, {}), results, seeds=1))
 
 
-def test_the_papers_scale_says_hours_before_it_starts() -> None:
-    found = estimate([of("table-4a")], Grid(PAPER, Path("nowhere"), {}))
-    # XCiT-S12 for 110 epochs of 1.28M images at 5 passes of 4.8 G multiply–adds each and 100 TFLOP/s: 19 hours a model.
-    (hours,) = {round(hours) for _, hours in found.trainings}
-    assert 15 < hours < 25
+def test_a_number_of_seeds_below_one_is_refused(grid: Grid, results: Path) -> None:
+    with pytest.raises(UserError, match=r"--seeds: 0; accepted: 1 or more"):
+        next(run("light-recipe/figure-4", grid, results, seeds=0))
 
 
-def test_jobs_beside_each_other_overlap_their_calls_and_queue_for_the_device() -> None:
-    calling, computing = [Work(1, 4)] * 4, [Work(4, 1)] * 4
-    assert together([], 4) == 0
-    assert together(calling, 1) == 16
-    assert together(calling, 2) == 8
-    assert together(calling, 3) == 8  # one of them has two to do
-    assert together(calling, 8) == 4
-    assert together(computing, 1) == together(computing, 8) == 16
+def test_models_of_other_images_are_other_models(quick: Scale, few_digits: Path, tmp_path: Path) -> None:
+    """Whatever the path: a copy of the images changes nothing, another image in their place everything."""
+    with np.load(few_digits) as file:
+        arrays = dict(file)
+    copy, other = tmp_path / "copy.npz", tmp_path / "other.npz"
+    np.savez(copy, **arrays)
+    np.savez(other, **arrays | {"x_train": 255 - arrays["x_train"]})
+
+    def folder(path: Path) -> Path:
+        sets = {name: replace(found, where="somewhere") for name, found in quick.sets.items()}
+        grid = Grid(replace(quick, sets=sets), tmp_path / "grid", {"few": str(path)})
+        return grid.chain(of("figure-3").rows[0].models["model"], 0)[-1].folder
+
+    assert folder(copy) == folder(few_digits) != folder(other)
 
 
-@pytest.mark.parametrize(
-    ("places", "message"), [(["cifar10"], "accepted: NAME=PATH"), (["cifar10=nowhere.npz"], "cifar10: no file or folder")]
-)
-def test_a_place_that_cannot_be_is_an_error(places: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        make_grid("tiny", places, None, "cpu")
+def test_the_command_has_every_option_that_decides(quick: Scale, places: Mapping[str, str], grid: Grid, results: Path) -> None:
+    result = reproduce(of("table-7c"), grid, results, seeds=1)
+    assert result.provenance["command"] == (
+        "robustvit reproduce light-recipe/table-7c --scale quick --data generated=PATH --seeds 1 --device cpu"
+    )
+
+
+def test_names_of_stand_ins_say_what_they_are(grid: Grid) -> None:
+    def names(artefact: str) -> set[str]:
+        sources = [source for row in of(artefact).everything for source in row.models.values()]
+        return {training.recipe.name for source in sources for training in grid.chain(source, 0)}
+
+    assert len(names("table-9")) == 16
+    assert "imagenet-resnet50-clean, resnet_mini for resnet50 (quick, seed 0)" in names("table-8")
 
 
 def test_a_broken_result_file_is_named(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from robustvit.data.augment import PadCrop
+from robustvit.data.augment import ColourJitter, Flip, PadCrop
 from robustvit.models.flops import cost_of
 from robustvit.papers.scales import PAPER, SCALES, SMALL, TINY, get_scale
 from robustvit.recipes import RECIPES
@@ -29,7 +29,8 @@ def test_warm_ups_keep_their_share_and_augmentation_its_place() -> None:
     assert stands.epochs == TINY.epochs[110]
     assert stands.phases[0].eps == Linear(22 * TINY.epochs[110] / 110)
     assert stands.optim.schedule.warmup == pytest.approx(10 * TINY.epochs[110] / 110)
-    assert stands.data.augment == (PadCrop(1), *recipe.data.augment)
+    assert stands.data.augment == recipe.data.augment  # digits are too small to be cropped
+    assert SMALL.stand_in(recipe, 3, {}).data.augment == (PadCrop(4), Flip(), ColourJitter(*3 * (0.4,)), *recipe.data.augment)
     assert (stands.data.source, stands.data.transform, stands.seed) == ("digits", None, 3)
 
 

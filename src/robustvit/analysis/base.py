@@ -51,7 +51,7 @@ class Analysis:
         raise NotImplementedError(f"{type(self).__name__} does not implement examine()")
 
     def cost(self, images: int) -> tuple[int, int]:
-        """Of so many images, how many are attacked, and how many passes each of them costs a model at most."""
+        """Of so many images, how many are attacked, and how many passes each of them costs a model, about."""
         raise NotImplementedError(f"{type(self).__name__} does not implement cost()")
 
     def _kept(self, out: Path, subject: Subject, images: Images) -> Path:

@@ -8,7 +8,7 @@ import numpy as np
 
 from robustvit.analysis.base import Analysis
 from robustvit.analysis.finding import Finding
-from robustvit.analysis.subjects import Subject, judged
+from robustvit.analysis.subjects import Subject, judged, passes
 from robustvit.attacks import Attack, autoattack
 from robustvit.data import Images
 from robustvit.errors import UserError
@@ -45,7 +45,7 @@ class EpsSweep(Analysis):
         return [None, *(attack.scaled(factor) for factor in reachable)]
 
     def cost(self, images: int) -> tuple[int, int]:
-        return images, sum(attack.cost() if attack else 1 for attack in self.suite)
+        return images, round(sum(passes(attack) if attack else 1 for attack in self.suite))
 
     def examine(self, subjects: list[Subject], images: Images) -> Finding:
         suite = self.suite

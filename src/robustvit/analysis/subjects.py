@@ -16,7 +16,7 @@ from robustvit.evaluation import Outcome, evaluate, memory
 from robustvit.evaluation.judge import check_answers, check_fits
 from robustvit.evaluation.suites import Suite
 from robustvit.models import Classifier
-from robustvit.progress import Advance
+from robustvit.progress import Advance, unseen
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Subject:
     def device(self) -> torch.device:
         return self.model.mean.device
 
-    def ask(self, images: Images, advance: Advance = lambda calls, note: None) -> Queries:
+    def ask(self, images: Images, advance: Advance = unseen) -> Queries:
         """The model in micro-batches that fit; `advance` is told of every image asked for."""
         ask = Queries(self.model, precision="fp32")
         x, y = (part.to(self.device) for part in images.batch(slice(2)))
@@ -101,6 +101,15 @@ def loss_at(ask: Queries, x: Tensor, y: Tensor) -> Tensor:
     if not bool(loss.isfinite().all()):
         raise UserError("model: its loss is NaN or infinite under attack; its weights may be broken")
     return loss
+
+
+STANDING = 0.5  # of the images, when the first attack of several is through: a guess
+
+
+def passes(attack: Attack) -> float:
+    """What an image costs a model, about: of several attacks all but the first see only what still stands."""
+    first, *rest = attack.stages
+    return first.cost() + STANDING * sum(stage.cost() for stage in rest)
 
 
 def judged(subject: Subject, images: Images, suite: Suite) -> list[Outcome]:

@@ -54,7 +54,7 @@ def find_images(folder: Path, classes: Sequence[str]) -> Listing:
 
 def listed_images(folder: Path, classes: Sequence[str], subset: str) -> Listing:
     """The images that a list names, one CLASS/IMAGE a line, in its order."""
-    source = _robustbench_list() if subset == "robustbench" else Path(subset)
+    source = robustbench_list() if subset == "robustbench" else Path(subset)
     try:
         lines = [line.strip() for line in source.read_text("utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -83,7 +83,7 @@ def imagenet_classes() -> tuple[str, ...]:
     return tuple(ImageNetInfo().label_names())
 
 
-def _robustbench_list() -> Path:
+def robustbench_list() -> Path:
     """From where the package lies: importing it would import its model zoo, which today's timm breaks."""
     package = find_spec("robustbench")
     places = [Path(place) for place in (package.submodule_search_locations or [])] if package else []

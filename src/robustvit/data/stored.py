@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from robustvit.progress import Advance, progress
+from robustvit.progress import Advance, progress, unseen
 
 SAMPLED = 256  # images whose pixels tell a set from another
 
@@ -29,7 +29,7 @@ class Store:
     def signature(self, places: Sequence[int]) -> bytes:
         """Tells these images from others without reading all: by default the pixels of some, evenly spread."""
         some = places[:: max(1, len(places) // SAMPLED)]
-        return self.read(some, lambda count, note: None).numpy().tobytes()
+        return self.read(some, unseen).numpy().tobytes()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,18 +23,20 @@ class Tally:
         self.note = self._note(0, images)
 
     def asked(self, calls: int) -> None:
-        self._move(min(self.shown + calls, self.limit))
+        worked = max(0, min(calls, self.limit - self.shown))
+        self.shown += worked
+        self.advance(worked, self.note)
 
     def stage_done(self, verdicts: Verdicts) -> None:
         """Broken images will ask no more: what they might have cost is done."""
         standing, finished = int(verdicts.correct.sum()), len(verdicts.stages)
         self.note = self._note(finished, standing)
-        self._move(self.base + self.size * sum(self.costs) - standing * sum(self.costs[finished:]))
+        self._spare(self.base + self.size * sum(self.costs) - standing * sum(self.costs[finished:]))
         self.limit = self.shown + standing * sum(self.costs[finished : finished + 1])
 
     def leave(self, verdicts: Verdicts) -> None:
         self.base += self.size * sum(self.costs)
-        self._move(self.base)
+        self._spare(self.base)
         self.robust += int(verdicts.correct.sum())
         self.judged += self.size
 
@@ -44,6 +46,7 @@ class Tally:
         now = self.names[finished] if finished < len(self.names) else "done"
         return f"{share:.1%} of {seen} robust so far, {now}"
 
-    def _move(self, calls: int) -> None:
-        self.advance(max(0, calls - self.shown), self.note)
+    def _spare(self, calls: int) -> None:
+        """As far as so many calls, without having made them."""
+        self.advance(0, self.note, max(0, calls - self.shown))
         self.shown = max(self.shown, calls)

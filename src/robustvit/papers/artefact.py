@@ -1,12 +1,14 @@
 """Artefact: a table or figure of a paper as plain data. What the paper says stands beside how ours is made."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from robustvit.analysis import Analysis
+from robustvit.analysis import Analysis, Finding
 from robustvit.config import Recipe
+from robustvit.models import ModelSpec
 from robustvit.threat import Threat
 
 if TYPE_CHECKING:
@@ -15,11 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Other people's checkpoint: judged only if a user has it. `like` says on which images, and at which size."""
+    """Other people's checkpoint: judged only if a user has it, and on the paper's own images, as `like` says which.
+
+    The weights are of `model`; `renamed` are regular expressions for what they call its parts, and what we call them.
+    """
 
     name: str
     where: str
     like: Recipe
+    model: ModelSpec
+    renamed: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,8 @@ def judged_on(source: Source) -> Recipe:
 class Column:
     """A number of each row: `ask` is one of MEASURES, or what the artefact's look reads.
 
-    `of` says which of a row's models is asked, where it has several; `unit` is shown after the name.
+    It is under `factor` times the threat; a look says `by` which of the measures' attacks, if it uses one. `of` says which of a
+    row's models is asked, where it has several; `unit` is shown after the name.
     """
 
     name: str
@@ -62,11 +70,16 @@ class Column:
     threat: Threat | None = None
     of: str = "model"
     unit: str = "%"
+    factor: float = 1.0
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the table: the paper's values by column (None: collapsed, or not reported) and its models by name."""
+    """A line of the table: the paper's values by column (None: collapsed, or not reported) and its models by name.
+
+    Where it has no model for a column, neither the paper nor we have a value.
+    """
 
     label: str
     paper: tuple[float | None, ...]
@@ -101,6 +114,18 @@ class Claim:
         return f"{one.row}: {one.column} above {other.column}" if one.row == other.row else f"{one} above {other}"
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What the paper says of one number: that it is at least, or at most, so large. How large is our reading of its words."""
+
+    cell: Cell
+    at_least: float = -inf
+    at_most: float = inf
+
+    def __str__(self) -> str:
+        return f"{self.cell} " + (f"at least {self.at_least:g}" if self.at_least > -inf else f"at most {self.at_most:g}")
+
+
 def ordered(column: str, *rows: str) -> tuple[Claim, ...]:
     """In a column each of the rows is above the next."""
     return tuple(Claim(Cell(a, column), Cell(b, column)) for a, b in pairwise(rows))
@@ -109,6 +134,11 @@ def ordered(column: str, *rows: str) -> tuple[Claim, ...]:
 def best(column: str, winner: str, *others: str) -> tuple[Claim, ...]:
     """In a column one row is above all the others."""
     return tuple(Claim(Cell(winner, column), Cell(other, column)) for other in others)
+
+
+def above(row: str, others: Sequence[str], *columns: str) -> tuple[Claim, ...]:
+    """A row is above others in each of the columns."""
+    return tuple(claim for column in columns for claim in best(column, row, *others))
 
 
 def falling(row: str, *columns: str) -> tuple[Claim, ...]:
@@ -120,15 +150,17 @@ def falling(row: str, *columns: str) -> tuple[Claim, ...]:
 class Look:
     """An analysis of all rows' models at once, for columns whose `ask` is "look".
 
-    `make` builds it at a scale, `read` finds a row's values by column in what it found: numbers, or per-image ones as an array,
-    which are then their own evidence. `others` are models that take part without a row. With `epochs` the models are looked at
-    through their training.
+    `make` builds it at a scale, for so many of its `images`; `read` finds a row's values by column in what it found: numbers,
+    or per-image ones as an array, which are then their own evidence. `others` are models that take part without a row. With
+    `epochs` the models are looked at through their training. `draw` makes the figure, by default all that a report shows.
     """
 
     make: Callable[["Scale"], Analysis]
-    read: Callable[[Any, str], Mapping[str, Any]]
+    read: Callable[[Finding, str], Mapping[str, Any]] = lambda finding, column: {}
     others: tuple[Row, ...] = ()
     epochs: bool = False
+    images: Callable[["Scale"], int | None] = lambda scale: scale.images
+    draw: Callable[[Finding], str] | None = None
 
 
 Images = Literal["robustbench", "all"]
@@ -145,7 +177,7 @@ class Artefact:
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[Claim | Limit, ...] = ()
     notes: tuple[str, ...] = ()
     look: Look | None = None
     images: Images = "robustbench"

@@ -25,7 +25,7 @@ def draw(
     artefact: Artefact, result: Result, findings: Sequence[Finding], logs: Mapping[str, Path], results: Path
 ) -> tuple[str, ...]:
     """Write them beside the result; -> their file names."""
-    drawn = [*_of_findings(findings), *(_of_training(logs) if artefact.curves else [])]
+    drawn = [*_of_findings(artefact, findings), *(_of_training(logs) if artefact.curves else [])]
     if not drawn and (numbers := side_by_side(result)):
         drawn = [numbers]
     place = result.path(results)
@@ -37,7 +37,10 @@ def draw(
     return tuple(names)
 
 
-def _of_findings(findings: Sequence[Finding]) -> list[str]:
+def _of_findings(artefact: Artefact, findings: Sequence[Finding]) -> list[str]:
+    """As the look draws them, or all that a report shows of them."""
+    if artefact.look and artefact.look.draw:
+        return [artefact.look.draw(finding) for finding in findings]
     drawn = []
     for section in sections(findings):
         drawn += [drawing.svg for drawing in section.figures]

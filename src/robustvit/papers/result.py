@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from robustvit import storage
-from robustvit.errors import UserError
+from robustvit.config import Recipe, from_data
+from robustvit.errors import UserError, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row of the table, its models' origins by name and seed, or why it was left out."""
+    """A row of the table; of each of its models what it is, on which images it was judged, and the hashes of its recipes and
+    weights by seed; or why it was left out.
+    """
 
     label: str
     entries: tuple[Entry, ...]
@@ -40,7 +43,20 @@ class Ordering:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """What an analysis found of a seed's models; the first row names the columns."""
+
+    title: str
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
+    """`recipes` are those of all models by their hashes, each but the first as what it has other than the first.
+
+    `stands` says which models and sets stand for the paper's, `analysis` what was looked at, how and on which images.
+    """
+
     artefact: str
     title: str
     scale: str
@@ -52,11 +68,27 @@ class Result:
     verdict: dict[str, str]
     notes: tuple[str, ...]
     provenance: dict[str, Any]
+    stands: dict[str, dict[str, str]] = field(default_factory=dict)
+    recipes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    analysis: dict[str, Any] | None = None
     found: tuple[str, ...] = ()  # what an analysis says, a line a model
+    tables: tuple[Table, ...] = ()  # of an analysis, one a seed
     figures: tuple[str, ...] = ()  # file names beside this one
 
     def path(self, results: Path) -> Path:
         return results / f"{self.artefact}.json"
+
+    def folder(self, results: Path) -> Path:
+        """Of what an analysis found."""
+        return results / self.artefact
+
+    def recipe(self, hashed: str) -> Recipe:
+        """The recipe of a hash that a line names."""
+        if hashed not in self.recipes:
+            raise unknown("recipe of this result", hashed, self.recipes)
+        first = next(iter(self.recipes.values()))
+        recipe: Recipe = from_data(Recipe, first | self.recipes[hashed])
+        return recipe
 
     def save(self, results: Path) -> Path:
         # NaN is no JSON, and no result either.
@@ -73,8 +105,9 @@ class Result:
                 for line in data.pop("lines")
             ]
             orderings = [Ordering(**ordering) for ordering in data.pop("orderings")]
+            tables = [Table(table["title"], tuple(map(tuple, table["rows"]))) for table in data.pop("tables")]
             rest: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-            return Result(**rest, lines=tuple(lines), orderings=tuple(orderings))
+            return Result(**rest, lines=tuple(lines), orderings=tuple(orderings), tables=tuple(tables))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: not a readable result: {error}") from None
 
@@ -83,10 +116,27 @@ class Result:
         head = f"{self.artefact}: {self.title}\nscale {self.scale} ({self.about}), {seeds}; each cell: paper | ours"
         table = [["", *(column["name"] for column in self.columns)]]
         table += [[line.label, *map(shown, line.entries)] for line in self.lines]
+        cut = {f"{column['name']}: {column['cut_short']}" for column in self.columns if column["cut_short"]}
         left = [f"left out: {line.label}: {line.left_out}" for line in self.lines if line.left_out]
         orderings = [f"{ordering.verdict}: {ordering.claim} ({ordering.why})" for ordering in self.orderings]
         verdict = f"verdict: {self.verdict['text']} ({self.verdict['why']})"
-        return "\n".join([head, *_aligned(table), *left, *self.found, *orderings, verdict])
+        return "\n".join([head, *_aligned(table), *sorted(cut), *self.measured, *left, *self.found, *orderings, verdict])
+
+    @property
+    def measured(self) -> list[str]:
+        """What the numbers are of: what stands for the paper's models and sets, how many images, which attacks."""
+        said = []
+        for what, pairs in self.stands.items():
+            said += [f"{what}: " + ", ".join(f"{ours} for {papers}" for papers, ours in pairs.items())] if pairs else []
+        models = [model for line in self.lines for model in line.models.values()]
+        judged = sorted({f"{images['name']}, n = {images['n']}" for model in models for images in model["judged"]})
+        attacks = sorted({f"{c['attack']} within {_within(c['threat'])}" for c in self.columns if c["attack"]})
+        said += [f"judged on {'; '.join(judged)}"] if judged else []
+        return said + ([f"attacks: {', '.join(attacks)}"] if attacks else [])
+
+
+def _within(threat: dict[str, Any]) -> str:
+    return f"{threat['norm']} {threat['eps']:.4g}"
 
 
 def shown(entry: Entry) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 
 from robustvit.config import Optim, Recipe
 from robustvit.data import DataSpec
-from robustvit.data.augment import Augmentation
-from robustvit.data.mixing import Generated
+from robustvit.models import ModelSpec
+from robustvit.papers.sets import Set
+from robustvit.precision import Precision
 from robustvit.threat import Threat
 from robustvit.training.schedule import Cosine, Linear, Phase, Schedule, Steps
 
@@ -22,30 +23,17 @@ class Net:
 
 
 @dataclass(frozen=True, slots=True)
-class Set:
-    """Images under the name that `--data NAME=PATH` knows, `training` of them to train on; `basic` stands for transforms of
-    whole images.
-
-    `classes` and `channels` are None where a recipe's own are right; `where` is empty for what needs no file.
-    """
-
-    name: str
-    spec: DataSpec
-    training: int
-    where: str = ""
-    classes: int | None = None
-    channels: int | None = None
-    basic: tuple[Augmentation, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Scale:
     """What stands for the paper's, by the paper's own; what a mapping lacks stands for itself.
 
-    With `papers_own`, published weights are those of the paper, too; otherwise a stand-in is trained. `rates` are factors of
-    the learning rate by optimiser. `iterations`, `restarts` and `queries` bound AutoAttack and APGD,
-    `longest`, `points` and `starts` the analyses; `every` so many epochs a checkpoint is kept. The device computes `flops` a
-    second and needs `overhead` seconds a model call at least, which is a guess: for estimates alone.
+    With `papers_own`, published and given weights are those of the paper, too; otherwise stand-ins are trained and given ones
+    left out. `rates` are factors of the learning rate by optimiser. `images` are judged, `attacked` of them by AutoAttack and
+    `climbed` of them by analyses of losses (None: all); `precision` is AutoAttack's, whose verdicts are exact in any.
+    `iterations`, `restarts` and `queries` bound AutoAttack and APGD, `longest`, `points` and `starts` the analyses; `every` so
+    many epochs a checkpoint is kept.
+
+    The device does `flops` operations a second in training and `exact_flops` in judging, and needs `overhead` seconds a call of
+    a model at least, `exact_overhead` in judging: guesses, for estimates alone.
     """
 
     name: str
@@ -56,12 +44,15 @@ class Scale:
     papers_own: bool = False
     one_thread: bool = False
     images: int | None = None
+    attacked: int | None = None
+    climbed: int | None = None
     models: Mapping[str, Net] = field(default_factory=dict)
     threats: Mapping[Threat, Threat] = field(default_factory=dict)
     epochs: Mapping[int, int] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     batch_size: int | None = None
     full_precision: bool = False
+    precision: Precision = "fp32"
     iterations: int = 100
     restarts: int = 5
     queries: int = 5000
@@ -70,7 +61,9 @@ class Scale:
     starts: int = 20
     every: int = 10
     flops: float = 1e14
+    exact_flops: float = 4e13
     overhead: float = 0.01
+    exact_overhead: float = 0.01
 
     def threat(self, papers: Threat) -> Threat:
         return self.threats.get(papers, papers)
@@ -88,9 +81,10 @@ class Scale:
         pace = epochs / recipe.epochs
         stands = self.set_of(recipe.data)
         model = self._model(recipe, stands)
+        net = model.name if model.name == recipe.model.name else f"{model.name} for {recipe.model.name}"
         return replace(
             recipe,
-            name=f"{recipe.name} {recipe.model.name} ({self.name}, seed {seed})",
+            name=f"{recipe.name}, {net} ({self.name}, seed {seed})",
             model=model,
             data=self.data(recipe.data, paths),
             phases=tuple(self._phase(phase, epochs, pace) for phase in recipe.phases),
@@ -102,25 +96,14 @@ class Scale:
             keep_every=self.every,
         )
 
-    def _model(self, recipe: Recipe, stands: Set) -> Any:
+    def _model(self, recipe: Recipe, stands: Set) -> ModelSpec:
         net = self.models.get(recipe.model.name, Net(recipe.model.name))
-        return replace(
-            recipe.model,
-            name=net.name,
-            args=recipe.model.args | net.args,
-            num_classes=stands.classes or recipe.model.num_classes,
-            channels=stands.channels or recipe.model.channels,
-            init=None,
-        )
+        model = replace(recipe.model, name=net.name, args=recipe.model.args | net.args, init=None)
+        return model if stands.spec is None else replace(model, num_classes=stands.classes, channels=stands.channels)
 
     def data(self, data: DataSpec, paths: Mapping[str, str]) -> DataSpec:
         """The images that stand for the paper's."""
-        stands = self.set_of(data)
-        own = stands.spec.source == data.source
-        augment = data.augment if own else (stands.basic if data.transform is not None else ()) + data.augment
-        generated = data.generated and Generated(paths.get("generated", data.generated.path), data.generated.share)
-        base = data if own else stands.spec
-        return replace(base, path=paths.get(stands.name, base.path), augment=augment, generated=generated)
+        return self.set_of(data).images(data, paths)
 
     def _phase(self, phase: Phase, epochs: int, pace: float) -> Phase:
         changed = replace(phase, eps=_paced(phase.eps, pace), augment=_paced(phase.augment, pace), epochs=epochs)

@@ -36,11 +36,25 @@ def judge(larger: Numbers | None, smaller: Numbers | None, training: bool) -> Ve
     n = min(len(larger.values), len(smaller.values))
     if n >= SEEDS and (order := _separated(larger.values, smaller.values)):
         return Verdict(HELD if order > 0 else FAILED, f"{n} seeds separate")
-    if not training and larger.images and len(larger.images) == len(smaller.images):
+    if not training and larger.images and [len(each) for each in larger.images] == [len(each) for each in smaller.images]:
         return _paired(larger.images, smaller.images)
-    if n < SEEDS:
-        return Verdict(OPEN, f"{n} seed{'s' if n > 1 else ''}; {SEEDS} are needed")
-    return Verdict(OPEN, f"{n} seeds overlap")
+    return Verdict(OPEN, f"{n} seeds overlap" if n >= SEEDS else _too_few(n))
+
+
+def within(numbers: Numbers | None, at_least: float, at_most: float) -> Verdict:
+    """Of one cell that is said to lie within limits: believed if all of three seeds at least do, or none."""
+    if numbers is None or not numbers.values:
+        return Verdict(OPEN, "left out")
+    values = numbers.values
+    inside = sum(at_least <= value <= at_most for value in values)
+    if len(values) < SEEDS:
+        return Verdict(OPEN, _too_few(len(values)))
+    why = f"{inside} of {len(values)} seeds"
+    return Verdict(HELD if inside == len(values) else FAILED if inside == 0 else OPEN, why)
+
+
+def _too_few(seeds: int) -> str:
+    return f"{seeds} seed{'s' if seeds > 1 else ''}; {SEEDS} are needed"
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robustvit import storage
+from robustvit import config, storage
 from robustvit.analysis import ANALYSES, Finding
 from robustvit.analysis.finding import FOLDER
+from robustvit.config import Recipe
 from robustvit.errors import UserError, unknown
 from robustvit.evaluation.outcome import Outcome
 
@@ -19,7 +20,9 @@ FEW = 100  # images: fewer are a trial
 class RunContents:
     name: str
     recipe: str | None
+    model: str | None
     metrics: list[dict[str, Any]]
+    selected_by: str  # the attack whose held-out accuracy chose the best weights, or clean
     outcomes: list[Outcome]  # clean first, then by eps
     findings: list[Finding]  # in the order of ANALYSES
 
@@ -37,6 +40,16 @@ class RunContents:
     def unchecked(self) -> bool:
         """Was an attack trusted without looking for such signs?"""
         return any(not outcome.provenance["checked"] for outcome in self.attacked)
+
+    @property
+    def about(self) -> str:
+        """Model and set, as far as the files tell."""
+        told = [self.model] if self.model else []
+        if self.outcomes:
+            told.append(
+                f"{self.outcomes[0].provenance['data']['name']}, {self.outcomes[0].provenance['data']['size']:,} images"
+            )
+        return " on ".join(told)
 
     @property
     def attacked(self) -> list[Outcome]:
@@ -76,13 +89,24 @@ def read_run(folder: Path) -> RunContents:
         )
     _of_one_model(folder, outcomes)
     _of_this_run(folder, outcomes)
+    held = _understood(recipe)
     return RunContents(
         folder.resolve().name,
         recipe.read_text(errors="replace") if recipe.exists() else None,
+        held.model.name if held else None,
         read_log(metrics) if metrics.exists() else [],
+        held.select.name if held and held.select else "clean",
         sorted(outcomes, key=lambda o: (o.provenance["attack"] is not None, o.eps, o.name)),
         findings,
     )
+
+
+def _understood(path: Path) -> Recipe | None:
+    """A page shows a recipe as it stands, whether or not this version can train by it."""
+    try:
+        return config.load(path) if path.exists() else None
+    except UserError:
+        return None
 
 
 def _of_one_model(folder: Path, outcomes: list[Outcome]) -> None:
@@ -105,6 +129,17 @@ def _of_this_run(folder: Path, outcomes: list[Outcome]) -> None:
             raise UserError(
                 f"run {str(folder)!r}: {outcome.name!r} is of model {judged}, the run's own weights are "
                 f"{', '.join(sorted(map(str, made)))}; accepted: outcomes of the run's own model"
+            )
+
+
+def check_comparable(runs: list[RunContents]) -> None:
+    """Side by side, numbers of two sets would be compared."""
+    judged = [(run.name, str(run.outcomes[0].provenance["data"]["name"])) for run in runs if run.outcomes]
+    for name, data in judged:
+        if data != judged[0][1]:
+            raise UserError(
+                f"runs: {judged[0][0]!r} was judged on {judged[0][1]}, {name!r} on {data}; accepted: runs judged on one set, "
+                "or a page for each"
             )
 
 

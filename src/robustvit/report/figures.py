@@ -26,6 +26,9 @@ def accuracy_against_eps(runs: list[RunContents], norm: str) -> str:
         return svg(figure)
 
 
+HELD_OUT = "held_out_accuracy"
+
+
 def training_curves(runs: list[RunContents], key: str, label: str) -> str | None:
     """A logged value over the epochs; None if no run logged it."""
     logged = [(run, [r for r in run.metrics if key in r]) for run in runs]
@@ -35,8 +38,9 @@ def training_curves(runs: list[RunContents], key: str, label: str) -> str | None
         names = []
         for (run, records), colour in zip(logged, colours(), strict=False):
             if records:
-                axes.plot([r["epoch"] for r in records], [r[key] for r in records], color=colour)
-                names.append(run.name)
+                marker = "o" if len(records) < 3 else None  # a line of one point would not be seen
+                axes.plot([r["epoch"] for r in records], [r[key] for r in records], color=colour, marker=marker, markersize=4)
+                names.append(f"{run.name}, {run.selected_by}" if key == HELD_OUT else run.name)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         legend(axes, names)
         return svg(figure)

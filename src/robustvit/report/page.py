@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from robustvit import storage
 from robustvit.errors import UserError
-from robustvit.report.contents import RunContents, main_threat, read_run
+from robustvit.report.contents import RunContents, check_comparable, main_threat, read_run
 from robustvit.report.drawing import COLOURS
-from robustvit.report.figures import accuracy_against_eps, examples, training_curves
+from robustvit.report.figures import HELD_OUT, accuracy_against_eps, examples, training_curves
 from robustvit.report.sections import sections
 
 
@@ -20,9 +21,10 @@ def write_report(runs: list[str | Path] | list[Path], out: str | Path) -> Path:
     if path.is_dir() or (path.exists() and path.suffix not in (".html", ".htm")):
         raise UserError(f"out: {str(path)!r} is there and no page; accepted: a new file, or an .html to replace")
     contents = [read_run(Path(run)) for run in runs]
+    check_comparable(contents)
     threat = main_threat(contents)
     curves = [
-        training_curves(contents, "held_out_accuracy", "held-out accuracy"),
+        training_curves(contents, HELD_OUT, "held-out accuracy"),
         training_curves(contents, "loss", "training loss"),
     ]
     page = (
@@ -47,7 +49,15 @@ def write_report(runs: list[str | Path] | list[Path], out: str | Path) -> Path:
 def environment(package: str) -> Environment:
     """Templates of a package, which may extend the base of all pages."""
     loader = ChoiceLoader([PackageLoader(package, "."), PackageLoader("robustvit.report", ".")])
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    made.filters["code"] = _code
+    return made
+
+
+def _code(text: str) -> Markup:
+    """What stands between backticks, as code; all else escaped."""
+    parts = [escape(part) for part in text.split("`")]
+    return Markup("").join(Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts))
 
 
 def _columns(contents: list[RunContents]) -> list[str]:

@@ -59,6 +59,7 @@ def _train(run: "_Run", restored: Restored | None, save_every: int) -> None:
     recipe, calendar, state, size = run.recipe, run.calendar, run.state, run.recipe.batch_size
     shown = progress(calendar.total * size, recipe.name, done=state.step * size, shown=run.accelerator.is_main_process)
     with shown as advance, Interruption(run.accelerator.num_processes == 1) as interruption:
+        advance(0, f"{len(run.train):,} images, {run.accelerator.device.type}")
         for index, phase in enumerate(recipe.phases):
             if state.step >= calendar.end(index):
                 continue

@@ -45,7 +45,13 @@ def npz(spec: DataSpec, split: Split) -> Images:
     if not {f"x_{split}", f"y_{split}"} <= set(arrays):
         held = ", ".join(archive.files) or "nothing"
         raise UserError(f"data.path: {str(path)!r} lacks x_{split} and y_{split}; it has: {held}")
+    x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
+    if x.ndim not in (3, 4):
+        raise UserError(
+            f"data.path: x_{split} in {str(path)!r} is of shape {x.shape}; accepted: [N, height, width, channels] or "
+            "[N, height, width]"
+        )
     if "classes" in arrays and arrays["classes"].ndim != 1:
         raise UserError(f"data.path: classes in {str(path)!r} is of shape {arrays['classes'].shape}; accepted: a name each")
     classes = tuple(str(name) for name in arrays["classes"]) if "classes" in arrays else None
-    return from_arrays(path.stem, arrays[f"x_{split}"], arrays[f"y_{split}"], classes)
+    return from_arrays(path.stem, x, y, classes)

@@ -1,7 +1,7 @@
 """The artefacts of "A Light Recipe to Train Robust Vision Transformers" (Debenedetti, Sehwag and Mittal, SaTML 2023)."""
 
 from robustvit.papers.artefact import registry
-from robustvit.papers.light_recipe import ablation, attacks, finetuning, imagenet, perturbations
+from robustvit.papers.light_recipe import ablation, attacks, effectiveness, finetuning, imagenet, perturbations
 
 ARTEFACTS = registry(
     "light-recipe",
@@ -28,10 +28,10 @@ ARTEFACTS = registry(
     imagenet.FIGURE_4,
     attacks.FIGURE_5,
     attacks.FIGURE_6,
-    attacks.FIGURE_7,
+    effectiveness.FIGURE_7,
     perturbations.FIGURE_8,
-    attacks.FIGURE_12,
-    attacks.FIGURE_13,
+    effectiveness.FIGURE_12,
+    effectiveness.FIGURE_13,
     attacks.FIGURES_14_17,
     perturbations.FIGURE_18,
 )

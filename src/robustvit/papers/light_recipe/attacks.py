@@ -1,28 +1,18 @@
-"""Section V-A and its appendices: are attacks on these models reliable, and how good are few-step ones?"""
+"""Are attacks on these models reliable? Section IV-A, the sanity checks of section V-A and their appendices."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
-from robustvit.analysis import Analysis, Convergence, Effectiveness, EpsSweep, Finding, PGDSteps
-from robustvit.papers.artefact import Artefact, Cell, Claim, Column, Look, falling, ordered, row
+from robustvit.analysis import Analysis, Convergence, EpsSweep, Finding, PGDSteps
+from robustvit.papers.artefact import Artefact, Cell, Column, Limit, Look, falling, ordered, row
 from robustvit.papers.light_recipe import models as m
 from robustvit.papers.measures import LOOK, whole_autoattack
 from robustvit.papers.scale import Scale
 from robustvit.papers.scales import FOUR
+from robustvit.report.sections import convergence
 
 STEPS = (5, 10, 50, 100)
-FEW = (1, 2, 5, 10)
-
-
-def _of_models(number: Callable[[dict[str, Any], str], Any]) -> Callable[[Finding, str], Mapping[str, Any]]:
-    """Reads `number(row, column)` of each model; of several epochs the last."""
-
-    def read(finding: Finding, column: str) -> Mapping[str, Any]:
-        return {found["model"]: number(found, column) for found in finding.data["models"]}
-
-    return read
 
 
 def _pgd_steps(scale: Scale) -> Analysis:
@@ -42,7 +32,7 @@ def _read_pgd_steps(finding: Finding, column: str) -> Mapping[str, np.ndarray]:
 TABLE_10 = Artefact(
     "table-10",
     "PGD accuracy plateaus as steps are added",
-    (Column("clean", LOOK), *(Column(f"PGD-{steps}", LOOK) for steps in STEPS)),
+    (Column("clean", LOOK), *(Column(f"PGD-{steps}", LOOK, FOUR) for steps in STEPS)),
     (
         row("XCiT-S12", (72.34, 49.16, 48.91, 48.71, 48.69), m.LIGHT),
         row("XCiT-M12", (74.04, 51.96, 51.71, 51.55, 51.53), m.LIGHT_M),
@@ -77,108 +67,94 @@ def _read_eps_sweep(finding: Finding, column: str) -> Mapping[str, np.ndarray]:
 FIGURE_3 = Artefact(
     "figure-3",
     "AutoAttack is reliable: accuracy falls monotonically with eps, and to 0",
-    (Column("clean", LOOK), *(Column(f"{factor:g} eps", LOOK) for factor in FACTORS)),
+    (Column("clean", LOOK), *(Column(f"{each:g} eps", LOOK, FOUR, factor=each, by="autoattack") for each in FACTORS)),
     (row("XCiT-S12", (72.34, None, None, None, 41.78, None, None, None, 0.0), m.LIGHT),),
-    falling("XCiT-S12", "clean", "0.25 eps", "0.5 eps", "1 eps", "2 eps", "4 eps"),
     (
-        "A curve in the paper, about 0 at 16/255. Of its 5,000 images 2,345 stand after APGD, 2,344 after FAB-T and after "
-        "Square; ours are counted in the figure's data.",
+        *falling("XCiT-S12", "clean", "0.25 eps", "0.5 eps", "1 eps", "2 eps", "4 eps"),
+        Limit(Cell("XCiT-S12", "4 eps"), at_most=1.0),
     ),
-    Look(_eps_sweep, _read_eps_sweep),
+    (
+        "A curve in the paper, about 0 at 16/255, which is read as 1% at most. Of its 5,000 images 2,345 stand after APGD, "
+        "2,344 after FAB-T and after Square; ours are counted in the table below.",
+    ),
+    Look(_eps_sweep, _read_eps_sweep, images=lambda scale: scale.attacked),
 )
 
 
-def _convergence(scale: Scale, points: int) -> Analysis:
-    return Convergence(
-        scale.threat(FOUR), scale.steps(1, 5, 10, 50, 100, 200, 500), 1.5, scale.longest, points=points, restarts=scale.starts
-    )
+def _convergence(scale: Scale) -> Analysis:
+    steps = scale.steps(1, 5, 10, 50, 100, 200, 500)
+    return Convergence(scale.threat(FOUR), steps, 1.5, scale.longest, points=scale.points, restarts=scale.starts)
 
 
-PLATEAU = "loss, of the longest attack's, with a tenth of its steps"
+PLATEAU = "loss under PGD-100, of that under the longest attack"
 SPREAD = "range of the loss over starts, of the loss"
+NEAR = "steps until within 1% of the largest loss"
+OF_CONVERGENCE = (row("XCiT-S12", (None, None), m.LIGHT), row("GELU ResNet-50", (None, None), m.GELU_RESNET))
 
 
-def _read_convergence(found: dict[str, Any], column: str) -> float:
-    """Shares of the loss under the longest attack, in percent."""
-    last = found["attacks"][-1]
-    if column == SPREAD:
-        return 100 * last["spread"] / max(last["loss"], 1e-12)
-    fewer = min(found["attacks"], key=lambda attack: abs(attack["steps"] - last["steps"] / 10))
-    return 100 * fewer["loss"] / max(last["loss"], 1e-12)
+def _read_convergence(points: slice) -> Callable[[Finding, str], Mapping[str, float]]:
+    """Of these points: shares of the loss under the longest attack in percent, and steps of the long run."""
+
+    def read(finding: Finding, column: str) -> Mapping[str, float]:
+        steps, moments = [attack["steps"] for attack in finding.data["models"][0]["attacks"]], finding.data["moments"]
+        hundred = min(range(len(steps)), key=lambda i: abs(steps[i] - 100))
+
+        def value(final: np.ndarray, path: np.ndarray) -> float:
+            if column == NEAR:
+                near = path >= 0.99 * path.max(2, keepdims=True)
+                return float(np.median(np.array(moments)[near.argmax(2)]))
+            # [points, starts, attacks] or, on the way, [points, starts, moments]; the last is the longest
+            last = (path if column == SPREAD_ON_THE_WAY else final)[:, :, -1].astype(np.float64)
+            part = final[:, :, hundred].mean() if column == PLATEAU else np.ptp(last, axis=1).mean()
+            return 100 * float(part) / max(float(last.mean()), 1e-12)
+
+        arrays = zip(finding.data["models"], finding.arrays["final"], finding.arrays["path"], strict=True)
+        return {found["model"]: value(final[points], path[points]) for found, final, path in arrays}
+
+    return read
 
 
-def _of_convergence(name: str, title: str, points: Callable[[Scale], int], note: str) -> Artefact:
-    rows = (row("XCiT-S12", (None, None), m.LIGHT), row("GELU ResNet-50", (None, None), m.GELU_RESNET))
-    columns = (Column(PLATEAU, LOOK), Column(SPREAD, LOOK))
-    look = Look(lambda scale: _convergence(scale, points(scale)), _of_models(_read_convergence))
-    return Artefact(name, title, columns, rows, (), (note,), look)
+SPREAD_ON_THE_WAY = "range of the last loss over starts, of the loss"
+FIRST, EVERY = slice(0, 1), slice(None)
 
 
-FIGURE_5 = _of_convergence(
+def _limits(*limits: tuple[str, dict[str, float]]) -> tuple[Limit, ...]:
+    return tuple(Limit(Cell(each.label, column), **limit) for each in OF_CONVERGENCE for column, limit in limits)
+
+
+def _climbed(scale: Scale) -> int | None:
+    return scale.climbed
+
+
+SATURATES, SIMILAR, SOON = (PLATEAU, {"at_least": 99.0}), (SPREAD, {"at_most": 5.0}), (NEAR, {"at_most": 100.0})
+READING = "That losses saturate by 100 steps is read as 99% of the longest attack's, that starts end alike as within 5%."
+FIGURE_5 = Artefact(
     "figure-5",
     "Is PGD-200 a good oracle? The loss of separate attacks saturates with their steps",
-    lambda scale: 1,
-    "One image, from twenty starts; the paper shows a plateau from 100 steps on.",
+    (Column(PLATEAU, LOOK, FOUR), Column(SPREAD, LOOK, FOUR)),
+    OF_CONVERGENCE,
+    _limits(SATURATES, SIMILAR),
+    (f"One image, from twenty starts. {READING}",),
+    Look(_convergence, _read_convergence(FIRST), images=_climbed, draw=convergence.final_losses),
 )
-FIGURE_6 = _of_convergence(
+FIGURE_6 = Artefact(
     "figure-6",
     "Attacks from different starts converge to similar losses",
-    lambda scale: 1,
-    "One image, from twenty starts, stepping by eps/4: the paper says that the step is relatively large, not how large.",
+    (Column(NEAR, LOOK, FOUR, unit=""), Column(SPREAD_ON_THE_WAY, LOOK, FOUR)),
+    OF_CONVERGENCE,
+    _limits(SOON, (SPREAD_ON_THE_WAY, {"at_most": 5.0})),
+    (
+        "One image, from twenty starts, stepping by eps/4: the paper says that the step is relatively large, not how large. "
+        "That it converges after a few steps is read as 100 at most, that starts end alike as within 5%.",
+    ),
+    Look(_convergence, _read_convergence(FIRST), images=_climbed, draw=convergence.losses_on_the_way),
 )
-FIGURES_14_17 = _of_convergence(
+FIGURES_14_17 = Artefact(
     "figure-14-17",
     "Convergence on 32 images",
-    lambda scale: scale.points,
-    "The paper's figures 14 and 16 are of XCiT-S12, 15 and 17 of the ResNet-50.",
-)
-
-
-def _effectiveness(scale: Scale) -> Analysis:
-    return Effectiveness(scale.threat(FOUR), FEW, min(200, scale.longest))
-
-
-def _read_effectiveness(found: dict[str, Any], column: str) -> float:
-    steps = int(column.removeprefix("d_"))
-    (mean,) = (attack["mean"] for attack in found["attacks"] if attack["steps"] == steps)
-    return float("nan") if mean is None else 100 * mean
-
-
-LAGS = tuple(f"d_{steps}" for steps in FEW)
-OF_EFFECTIVENESS = (
-    row("ResNet-50", (None,) * 4, m.GELU_RESNET),
-    row("XCiT-S12", (None,) * 4, m.LIGHT),
-    row("XCiT-S12*", (None,) * 4, m.CANONICAL_EPS_WARMUP),
-    row("ConvNeXt-T", (None,) * 4, m.LIGHT_CONVNEXT),
-)
-LESS_EFFECTIVE = tuple(
-    Claim(Cell(weaker, lag), Cell(stronger, lag))
-    for lag in ("d_1", "d_2")
-    for stronger in ("XCiT-S12", "ConvNeXt-T")
-    for weaker in ("XCiT-S12*", "ResNet-50")
-)
-
-
-def _of_effectiveness(name: str, title: str, claims: tuple[Claim, ...]) -> Artefact:
-    return Artefact(
-        name,
-        title,
-        tuple(Column(lag, LOOK) for lag in LAGS),
-        OF_EFFECTIVENESS,
-        claims,
-        (
-            "Curves over the epochs in the paper; the table has the last epoch's. XCiT-S12* is trained by the canonical recipe "
-            "with eps warmed up. The paper attacked in train mode for want of a working compiler; here it is eval mode.",
-        ),
-        Look(_effectiveness, _of_models(_read_effectiveness), epochs=True),
-        images="all",
-    )
-
-
-FIGURE_7 = _of_effectiveness("figure-7", "Few-step attacks are more effective on the more robust models", LESS_EFFECTIVE)
-FIGURE_12 = _of_effectiveness("figure-12", "Effectiveness of attacks, by their steps", LESS_EFFECTIVE)
-FIGURE_13 = _of_effectiveness(
-    "figure-13",
-    "Effectiveness of attacks, by model",
-    tuple(claim for found in OF_EFFECTIVENESS for claim in falling(found.label, "d_1", "d_2", "d_5")),
+    (Column(PLATEAU, LOOK, FOUR), Column(SPREAD, LOOK, FOUR)),
+    OF_CONVERGENCE,
+    _limits(SATURATES, SIMILAR),
+    (f"The paper's figures 14 and 16 are of XCiT-S12, 15 and 17 of the ResNet-50. {READING}",),
+    Look(_convergence, _read_convergence(EVERY), images=_climbed),
 )

@@ -1,16 +1,18 @@
 """Section IV-A: the recipe on the whole of ImageNet."""
 
-from robustvit.papers.artefact import Artefact, Cell, Claim, Column, Row, Source, best, ordered, row, trained
+from robustvit.papers.artefact import Artefact, Cell, Claim, Column, Row, Source, above, best, ordered, row, trained
 from robustvit.papers.light_recipe import models as m
 from robustvit.papers.scales import EIGHT, FOUR, L2
 from robustvit.recipes.light_recipe import (
     against,
     imagenet_basic_augmentation,
     imagenet_canonical,
+    imagenet_canonical_deit,
     imagenet_canonical_l2,
     imagenet_curriculum,
     imagenet_light,
     imagenet_light_eps8,
+    imagenet_light_erasing,
     imagenet_light_l2,
     imagenet_light_poolformer,
     imagenet_light_xcit_l12,
@@ -29,7 +31,7 @@ TABLE_1 = Artefact(
     "The canonical recipe makes ViTs look unsuitable for adversarial training",
     (Column("standard training, clean", "clean", of="standard"), Column("AutoAttack", "autoattack", FOUR, of="adversarial")),
     (
-        row("ResNet-50", (76.0, 35.51), standard=m.STANDARD_RESNET, adversarial=m.GELU_RESNET),
+        row("ResNet-50", (76.0, 35.51), standard=m.TORCHVISION_RESNET, adversarial=m.GELU_RESNET),
         row("XCiT-S12", (82.0, 28.70), standard=m.STANDARD_XCIT, adversarial=m.CANONICAL),
     ),
     (*ordered("standard training, clean", "XCiT-S12", "ResNet-50"), *ordered("AutoAttack", "ResNet-50", "XCiT-S12")),
@@ -42,15 +44,22 @@ TABLE_3 = Artefact(
     (CLEAN, AUTOATTACK),
     (
         row("GELU ResNet-50 (c)", (67.38, 35.53), m.GELU_RESNET),
+        row("DeiT-S† (c, Bai et al.)", (None, None), trained(imagenet_canonical_deit())),
         row("DeiT-S (c + curriculum)", (66.50, 35.50), trained(imagenet_curriculum())),
         row("DeiT-S (c)", (66.30, 32.70), m.CANONICAL_DEIT),
         row("DeiT-S (light)", (66.80, 37.90), m.LIGHT_DEIT),
         row("XCiT-S12 (light)", (72.34, 41.78), m.LIGHT),
     ),
-    ordered("AutoAttack", "XCiT-S12 (light)", "DeiT-S (light)", "DeiT-S (c + curriculum)", "DeiT-S (c)"),
     (
-        "(c): canonical. Bai et al.'s own canonical DeiT-S failed, which the paper explains by a warm-up of the learning rate "
-        "of 5 epochs instead of 10; it has no numbers and no row. Table 1 has 35.51 for the ResNet-50.",
+        *ordered("AutoAttack", "XCiT-S12 (light)", "DeiT-S (light)", "DeiT-S (c + curriculum)", "DeiT-S (c)"),
+        *ordered("AutoAttack", "DeiT-S (c)", "DeiT-S† (c, Bai et al.)"),
+        *ordered("AutoAttack", "DeiT-S (light)", "GELU ResNet-50 (c)"),
+        *above("XCiT-S12 (light)", ("GELU ResNet-50 (c)",), "AutoAttack", "clean"),
+    ),
+    (
+        "(c): canonical. †: failed, which the paper explains by a warm-up of the learning rate of 5 epochs instead of 10; with "
+        "such a one it is trained here. The text has the light recipe above the GELU ResNet-50 in clean accuracy too, but its "
+        "DeiT-S is below (66.80, 67.38), of which nothing is claimed. Table 1 has 35.51 for the ResNet-50.",
     ),
 )
 
@@ -63,9 +72,14 @@ TABLE_4A = Artefact(
         row("+ eps warm-up", (71.98, 29.36), m.CANONICAL_EPS_WARMUP),
         row("+ tuned augmentation", (71.70, 38.78), trained(imagenet_basic_augmentation())),
         row("+ tuned weight decay", (72.34, 41.78), m.LIGHT),
+        row("the same with Random Erasing", (72.42, 40.60), trained(imagenet_light_erasing())),
     ),
-    ordered("AutoAttack", "+ tuned weight decay", "+ tuned augmentation", "+ eps warm-up", "XCiT-S12, canonical"),
-    ("The text has a gain of 12.42 over all, the table of 13.08.",),
+    (
+        *ordered("AutoAttack", "+ tuned weight decay", "+ tuned augmentation", "+ eps warm-up", "XCiT-S12, canonical"),
+        *ordered("clean", "+ tuned weight decay", "XCiT-S12, canonical"),
+        *ordered("AutoAttack", "+ tuned weight decay", "the same with Random Erasing"),
+    ),
+    ("The text has a gain of 12.42 over all, the table of 13.08. The last row is from the text.",),
 )
 
 
@@ -117,7 +131,7 @@ TABLE_4B = Artefact(
         claim
         for name in ("XCiT-S12", "DeiT-S", "ConvNeXt-T", "PoolFormer-M12")
         for claim in (
-            *ordered("AutoAttack", f"{name}, light", f"{name}, canonical"),
+            *above(f"{name}, light", (f"{name}, canonical",), "AutoAttack", "clean"),
             *ordered("standard training, clean", f"{name}, canonical", f"{name}, light"),
         )
     ),
@@ -149,7 +163,8 @@ TABLE_5 = Artefact(
             Claim(Cell(f"{name}, light", "AutoAttack"), Cell(f"{name}, canonical", "AutoAttack"))
             for name in ("XCiT-S12", "ConvNeXt-T", "PoolFormer-M12", "DeiT-S")
         ),
-        *ordered("AutoAttack", "XCiT-S12, light", "GELU ResNet-50, canonical"),
+        *above("XCiT-S12, light", ("GELU ResNet-50, canonical", "ReLU ResNet-50, canonical"), "AutoAttack", "clean"),
+        *ordered("clean", "XCiT-S12, canonical", "XCiT-S12, light"),
     ),
     ("The canonical ConvNeXt-T collapsed in the paper.",),
 )
@@ -170,10 +185,18 @@ TABLE_6 = Artefact(
         row("ConvNeXt-T", (29, 4.50, 71.64, 44.44), m.LIGHT_CONVNEXT),
     ),
     (
-        *ordered("AutoAttack", "XCiT-L12", "XCiT-M12", "XCiT-S12", "GELU ResNet-50"),
+        *ordered("AutoAttack", "XCiT-L12", "XCiT-M12", "XCiT-S12"),
+        *(
+            claim
+            for size in ("S", "M", "L")
+            for claim in above(f"XCiT-{size}12", ("GELU ResNet-50", "WideResNet-50-2"), "AutoAttack", "clean")
+        ),
         *best("AutoAttack", "ConvNeXt-T", "DeiT-S", "PoolFormer-M12"),
     ),
-    ("XCiT-L12 trains against two steps; one gave 43.78.",),
+    (
+        "XCiT-L12 trains against two steps; one gave 43.78. Trained on clean images alone the three sizes of XCiT reach 80.36, "
+        "81.71 and 82.65 in the text; table 4b trains the smallest so.",
+    ),
 )
 
 TABLE_11 = Artefact(
@@ -187,7 +210,10 @@ TABLE_11 = Artefact(
         row("XCiT-M12", (67.80, 26.58), trained(of_model(imagenet_light_eps8(), m.XCIT_M))),
         row("XCiT-L12", (69.24, 28.74), trained(of_model(imagenet_light_eps8(), imagenet_light_xcit_l12().model.name))),
     ),
-    ordered("AutoAttack", "XCiT-L12", "XCiT-M12", "XCiT-S12", "GELU ResNet-50"),
+    (
+        *(claim for column in ("AutoAttack", "clean") for claim in ordered(column, "XCiT-L12", "XCiT-M12", "XCiT-S12")),
+        *ordered("AutoAttack", "XCiT-S12", "ReLU ResNet-50", "GELU ResNet-50"),
+    ),
 )
 
 FIGURE_4 = Artefact(
@@ -199,7 +225,7 @@ FIGURE_4 = Artefact(
         row("XCiT-M12", (None,), m.LIGHT_M),
         row("XCiT-L12", (None,), m.LIGHT_L),
     ),
-    ordered("FGSM", "XCiT-L12", "XCiT-S12"),
+    (),
     ("Curves without numbers in the paper; XCiT-L12 trains against two steps. Validation is on held-out training images.",),
     images="all",
     curves=True,
