@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks.costs import RESULT, shape
 from robustvit.models import ModelSpec
@@ -14,6 +15,22 @@ from robustvit.models.flops import cost_of
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COSTS = {row["name"]: row for row in json.loads(RESULT.read_text())}
+
+
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "document", [path for path in DOCUMENTS[1:] if PYTHON.search(path.read_text())], ids=lambda path: path.name
+)
+def test_what_a_document_says_in_python_works(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """All of a document's blocks one after the other; the README's have a test of their own."""
+    monkeypatch.chdir(tmp_path)
+    with torch.random.fork_rng(devices=[]):
+        exec(compile("\n".join(PYTHON.findall(document.read_text())), document.name, "exec"), {})
+    assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -1,7 +1,7 @@
 """Models that this project trained itself: `zoo:NAME` wherever a model is asked for.
 
 An entry is a run folder: the recipe, weights in half precision, and the outcomes that were measured on those very weights.
-`card.json` sums it up. One tiny entry comes with the package; the others lie in the repository's `zoo/`.
+`card.json` sums it up. One tiny entry comes with the package; a clone's `zoo/` is looked through for larger ones.
 """
 
 import json
@@ -37,7 +37,7 @@ def find(name: str) -> Path:
     wanted = name.removeprefix(PREFIX)
     if wanted not in known:
         error = unknown("zoo model", wanted, known)
-        raise UserError(f"{error}. The larger models lie in the repository's zoo/: in a clone, or with {PLACE}=FOLDER")
+        raise UserError(f"{error}. {PLACE}=FOLDER names a place of more models")
     return known[wanted]
 
 
