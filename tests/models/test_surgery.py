@@ -15,7 +15,7 @@ from robustvit.errors import UserError
 from robustvit.models import Classifier
 from robustvit.models.attention import AttentionTap
 from robustvit.models.surgery import block_outputs, blocks, lesion
-from tests.models.test_attention import FAMILIES, named, noisy, pictures, tiny, traces
+from tests.models.attention_families import FAMILIES, named, noisy, pictures, tiny, traces
 
 
 def poolformer() -> nn.Module:
