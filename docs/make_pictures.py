@@ -100,7 +100,7 @@ def picture_of_augmentations(target: Path) -> None:
                     note = f"{shares[number, photograph]:.0%} own" if augmentation.mixes else ""
                     axes = figure.add_subplot(cells[row, first + 1 + draw])
                     show(axes, mixed[number], "" if row else f"draw {draw + 1}", note)
-        figure.savefig(target, dpi=100)
+        figure.savefig(target, dpi=100, pil_kwargs={"quality": 88})
 
 
 def picture_of_operations(target: Path) -> None:
@@ -120,7 +120,7 @@ def picture_of_operations(target: Path) -> None:
             place.set_axis_off()
         for place, image, title in zip(axes.flat, [x[0], *images], titles, strict=False):
             show(place, image, title)
-        figure.savefig(target, dpi=100)
+        figure.savefig(target, dpi=100, pil_kwargs={"quality": 88})
 
 
 def show(axes: Axes, image: Tensor, title: str = "", note: str = "") -> None:
@@ -138,10 +138,10 @@ def write(axes: Axes, name: str, fields: str) -> None:
     axes.text(0, 0.45, fields, fontsize=8.5, color="#555555", va="top", linespacing=1.4, transform=axes.transAxes)
 
 
-MAKERS: dict[str, Callable[[Path], None]] = {
-    "augmentations": picture_of_augmentations,
-    "operations": picture_of_operations,
-    "report": picture_of_report,
+MAKERS: dict[str, tuple[str, Callable[[Path], None]]] = {  # photographs are small as JPEG only
+    "augmentations": ("augmentations.jpg", picture_of_augmentations),
+    "operations": ("operations.jpg", picture_of_operations),
+    "report": ("report.png", picture_of_report),
 }
 
 
@@ -149,9 +149,9 @@ def main() -> None:
     for name in sys.argv[1:] or MAKERS:
         if name not in MAKERS:
             raise SystemExit(f"make_pictures: {name!r}; accepted: {', '.join(MAKERS)}")
-        target = PICTURES / f"{name}.png"
-        MAKERS[name](target)
-        print(f"picture: {target}")
+        file, make = MAKERS[name]
+        make(PICTURES / file)
+        print(f"picture: {PICTURES / file}")
 
 
 if __name__ == "__main__":
