@@ -34,6 +34,8 @@ format: setup
 
 bench: setup
 	$(BIN)/python benchmarks/projection.py
+	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.autoattack zoo:digits-robust --data digits --eps-linf 0.12 --norms linf l2 --alone
 
 docs: setup
 	$(BIN)/python docs/make_pictures.py
