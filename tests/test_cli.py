@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import resource
 import signal
 import subprocess
@@ -218,6 +219,14 @@ BAD = {
     f"{JUDGE} --attack pgd --steps 3": ["--steps: means nothing to --attack", "'{{type: pgd, steps: 50}}'"],
     f"{JUDGE} --restarts 0": ["--restarts: 0", "1 or more"],
     "evaluate {run} --eps 1e400": ["--eps: '1e400' is not a number"],
+    f"{JUDGE} --norm l2 --eps 128": ["eps: 128 in l2", "8 for images of shape (1, 8, 8)", "did you mean 128/255?"],
+    f"{JUDGE} --data five.npz": ["'five.npz' is a file", "npz:five.npz"],
+    f"{JUDGE} --data cifar10:{{files}}/notes/mine.txt": ["mine.txt' is no .npz"],
+    f"{JUDGE} --out {{files}}/model.pt": ["out: ", "model.pt' is a file; accepted: a folder"],
+    f"{ROBUST} optim.args.foreach=2020-01-01": ["optim.args.foreach: datetime.date(2020, 1, 1)", "numbers, texts"],
+    f"{ROBUST} phases.0.objective.adversary.step=.inf": ["adversary.step: inf", "a finite number"],
+    f"{ROBUST} select.seed=-1": ["select.seed: -1", "0 to 2147483647"],
+    "report {run}/..": ["neither recipe.yaml nor outcomes/", "such as ", "{run}"],
     f"{JUDGE} --norm l3": ["norm: 'l3'", "linf, l2, l1"],
     "list recipe": ["list 'recipe'", "did you mean 'recipes'", "analyses, attacks, augmentations, data, models"],
     "list models 'vitt*'": ["pattern: 'vitt*'", "as in 'vit*'"],
@@ -321,7 +330,7 @@ def test_stopped_by_hand_and_by_a_full_disk_a_run_ends_with_the_same_bits(run: R
     process = start(*line.split(), "--out", state.parents[1], **full)
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (1, "")
-    assert err.startswith("error: ")
+    assert re.match(r"note: goes on after epoch \d+, step \d+\nerror: ", err)
     assert ".safetensors: could not be saved (File too large)" in err
     assert "Traceback" not in err
     assert state.read_bytes() == before

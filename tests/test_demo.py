@@ -4,7 +4,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 
 from robustvit.demo import demo, table
@@ -38,7 +37,6 @@ def test_the_table_shows_clean_accuracy_and_the_attacks_at_the_demos_eps_alone()
     assert len({len(line) for line in (head, *rows)}) == 1  # columns stand under one another
 
 
-@pytest.mark.slow
 def test_the_standard_model_falls_and_the_robust_one_stands(tmp_path: Path) -> None:
     with torch.random.fork_rng(devices=[]):
         shown, page = demo(tmp_path)

@@ -24,7 +24,7 @@ SHORTER = {
     "train": "model.args.depth=1 batch_size=16 phases.0.epochs=1 optim.schedule.warmup=0 select.steps=1 --device cpu",
     "evaluate": "--steps 2 --images 20 --device cpu",
     "evaluate --suite autoattack": "--images 4 --device cpu",
-    "analyze": "--images 2 --set steps=[1,2] --set long_steps=3 --set points=2 --set restarts=2 --device cpu",
+    "analyze": "--images 2 --set steps=[1,2] --device cpu",
     "verify": "--device cpu",
     "reproduce": "",
     "report": "",

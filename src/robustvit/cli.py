@@ -2,6 +2,7 @@
 
 import os
 import sys
+from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,11 +60,28 @@ def top(
 
 Out = Annotated[Path | None, typer.Option("--out", help="The folder to write to; by default the run's own, or runs/NAME.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; by default what is there.")]
-
-
+# What evaluate and analyze take alike; a run's own set and threat are the default of both.
+Data = Annotated[str | None, typer.Option("--data", help="SOURCE or SOURCE:PATH; by default the run's own.")]
+Size = Annotated[int | None, typer.Option("--size", help="Side of decoded images; by default the model's.")]
+Resize = Annotated[int | None, typer.Option("--resize", help="Their shorter side before the centre crop.")]
+Subset = Annotated[str | None, typer.Option("--subset", help="A list of test images, or robustbench.")]
 DataFields = Annotated[
     list[str] | None, typer.Option("--data-field", help="FIELD=VALUE of the data, as in splits.test=extra; repeatable.")
 ]
+Norm = Annotated[str | None, typer.Option("--norm", help="linf, l2 or l1; by default the run's own.")]
+Eps = Annotated[str | None, typer.Option("--eps", help="As in 8/255; by default the run's own.")]
+Count = Annotated[int | None, typer.Option("--images", help="The first N images; by default all.")]
+SampleSeed = Annotated[int | None, typer.Option("--sample-seed", help="A sample of N images instead.")]
+
+
+class Evidence(StrEnum):
+    all = "all"
+    none = "none"
+
+
+def _leads() -> bool:
+    """Of several processes one prints."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 @app.command()
@@ -92,36 +110,37 @@ def train(
 
     resolved = override(get_recipe(recipe), overrides or [])
     folder = fit(resolved, out or Path("runs") / resolved.name, device, track=track or ())
-    if os.environ.get("RANK", "0") != "0":
-        return
-    print(f"trained: {folder}\nnext:    robustvit evaluate {folder}")
+    if _leads():
+        print(f"trained: {folder}\nnext:    robustvit evaluate {folder}")
 
 
 @app.command()
 def evaluate(
     model: Annotated[str, typer.Argument(help="A run folder, a checkpoint, zoo:NAME, or a timm name.")],
-    data: Annotated[str | None, typer.Option("--data", help="SOURCE or SOURCE:PATH; by default the run's own.")] = None,
-    size: Annotated[int | None, typer.Option("--size", help="Side of decoded images; by default the model's.")] = None,
-    resize: Annotated[int | None, typer.Option("--resize", help="Their shorter side before the centre crop.")] = None,
-    subset: Annotated[str | None, typer.Option("--subset", help="A list of test images, or robustbench.")] = None,
+    data: Data = None,
+    size: Size = None,
+    resize: Resize = None,
+    subset: Subset = None,
     fields: DataFields = None,
     suite: Annotated[str, typer.Option("--suite", help="quick, sweep (accuracy against eps) or autoattack.")] = "quick",
     attack: Annotated[
         list[str] | None, typer.Option("--attack", help="Attacks instead, as in '{type: gama, steps: 50}'; repeatable.")
     ] = None,
-    norm: Annotated[str | None, typer.Option("--norm", help="linf, l2 or l1; by default the run's own.")] = None,
-    eps: Annotated[str | None, typer.Option("--eps", help="As in 8/255; by default the run's own.")] = None,
+    norm: Norm = None,
+    eps: Eps = None,
     steps: Annotated[int | None, typer.Option("--steps", help="Steps of PGD (quick, sweep); 50.")] = None,
     restarts: Annotated[int | None, typer.Option("--restarts", help="Random restarts of PGD (quick, sweep); 1.")] = None,
-    version: Annotated[str | None, typer.Option("--version", help="standard (the default), plus or rand (autoattack).")] = None,
+    variant: Annotated[str | None, typer.Option("--version", help="standard (the default), plus or rand (autoattack).")] = None,
     precision: Annotated[
         str | None, typer.Option("--precision", help="Of the attack: fp32 (the default), tf32 or bf16 (autoattack).")
     ] = None,
-    images: Annotated[int | None, typer.Option("--images", help="The first N images; by default all.")] = None,
-    sample_seed: Annotated[int | None, typer.Option("--sample-seed", help="A sample of N images instead.")] = None,
+    images: Count = None,
+    sample_seed: SampleSeed = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the attacks.")] = 0,
     batch_size: Annotated[int | None, typer.Option("--batch-size", help="Images asked at once; by default found.")] = None,
-    evidence: Annotated[str, typer.Option("--evidence", help="all adversarial examples of broken images, or none.")] = "all",
+    evidence: Annotated[
+        Evidence, typer.Option("--evidence", help="Keep all adversarial examples of broken images, or none.")
+    ] = Evidence.all,
     checks: Annotated[bool, typer.Option("--checks/--no-checks", help="Look for gradient masking.")] = True,
     compile_mode: Annotated[
         str, typer.Option("--compile", help="The attacked model: auto, never, default or another mode of torch.compile.")
@@ -130,18 +149,15 @@ def evaluate(
     device: Device = None,
 ) -> None:
     """Attack a model and write the outcomes with their evidence; the same command goes on where a stopped one was."""
-    from robustvit.evaluation import attacks_of, build_suite
+    from robustvit.evaluation import build_suite, told
     from robustvit.evaluation import evaluate as run_evaluation
     from robustvit.evaluation.defaults import defaults_of
     from robustvit.zoo.evidence import compared
 
-    if evidence not in ("all", "none"):
-        raise UserError(f"--evidence: {evidence!r}; accepted: all, none")
     defaults = defaults_of(model)
-    given = {"steps": steps, "restarts": restarts, "version": version, "precision": precision, "seed": seed}
-    threat, options = defaults.threat(norm, eps), {k: v for k, v in given.items() if v is not None}
-    attacks = attacks_of(attack, threat, options) if attack else build_suite(suite, threat, options)
-    folder, keep = out or defaults.out, evidence == "all"
+    options = {"steps": steps, "restarts": restarts, "version": variant, "precision": precision, "seed": seed}
+    attacks = build_suite(suite, defaults.threat(norm, eps), options, attack or ())
+    folder = out or defaults.out
     outcomes = run_evaluation(
         model,
         defaults.data(data, size, resize, subset, fields or ()),
@@ -151,19 +167,13 @@ def evaluate(
         sample_seed,
         device,
         batch_size,
-        evidence=keep,
+        evidence=evidence is Evidence.all,
         checks=checks,
         compile=compile_mode,  # type: ignore[arg-type]
     )
-    if os.environ.get("RANK", "0") != "0":
-        return
-    for outcome in outcomes:
-        print(outcome)
-    for warning in {str(w): w for outcome in outcomes for w in outcome.warnings}.values():
-        print(f"warning, {warning['name']}: {warning['message']}\n  next: {warning['advice']}")
-    for line in compared(model, outcomes, folder / "outcomes"):
-        print(line)
-    print(f"outcomes: {folder / 'outcomes'}")
+    if _leads():
+        where = folder / "outcomes"
+        print("\n".join([*told(outcomes), *compared(model, outcomes, where), f"outcomes: {where}"]))
 
 
 @app.command()
@@ -186,16 +196,16 @@ def verify(
 def analyze(
     name: Annotated[str, typer.Argument(help="A name of `robustvit list analyses`.")],
     models: Annotated[list[str], typer.Argument(help="As for evaluate; RUN/checkpoints/*.safetensors are a run's epochs.")],
-    data: Annotated[str | None, typer.Option("--data", help="SOURCE or SOURCE:PATH; by default the first run's own.")] = None,
-    size: Annotated[int | None, typer.Option("--size", help="Side of decoded images; by default the model's.")] = None,
-    resize: Annotated[int | None, typer.Option("--resize", help="Their shorter side before the centre crop.")] = None,
-    subset: Annotated[str | None, typer.Option("--subset", help="A list of test images, or robustbench.")] = None,
+    data: Data = None,
+    size: Size = None,
+    resize: Resize = None,
+    subset: Subset = None,
     fields: DataFields = None,
-    norm: Annotated[str | None, typer.Option("--norm", help="linf, l2 or l1; by default the first run's own.")] = None,
-    eps: Annotated[str | None, typer.Option("--eps", help="As in 8/255; by default the first run's own.")] = None,
+    norm: Norm = None,
+    eps: Eps = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="FIELD=VALUE of the analysis, as in steps=50.")] = None,
-    images: Annotated[int | None, typer.Option("--images", help="The first N images; by default all.")] = None,
-    sample_seed: Annotated[int | None, typer.Option("--sample-seed", help="A sample of N images instead.")] = None,
+    images: Count = None,
+    sample_seed: SampleSeed = None,
     out: Out = None,
     device: Device = None,
 ) -> None:
@@ -257,22 +267,29 @@ def reproduce(
 @app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs or evaluations.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The page; by default report.html in the first run.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The page; by default report.html in the run, or beside the runs.")
+    ] = None,
 ) -> None:
     """Make one self-contained page of one run or several."""
     from robustvit.report import write_report
 
-    print(f"report: {write_report(runs, out or runs[0] / 'report.html')}")
+    print(f"report: {write_report(runs, out)}")
 
 
 @app.command("list")
 def list_names(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="recipes, models, attacks, data, …; an unknown name lists all.")],
+    what: Annotated[
+        str | None, typer.Argument(metavar="WHAT", help="recipes, models, attacks, data, …; by default what there is.")
+    ] = None,
     pattern: Annotated[str, typer.Argument(help="Only names that match, as in 'xcit*'.")] = "*",
 ) -> None:
     """List what there is by name."""
     from robustvit.listing import LISTS
 
+    if what is None:
+        print("\n".join(LISTS))
+        return
     if what not in LISTS:
         raise unknown("list", what, LISTS)
     for line in LISTS[what](pattern):

@@ -7,6 +7,7 @@ Written here rather than taken from a library so that every error can name the f
 import dataclasses
 import hashlib
 import json
+import math
 import types
 import typing
 from dataclasses import dataclass, field
@@ -17,13 +18,15 @@ import yaml
 
 from robustvit import storage
 from robustvit.attacks import ATTACKS, Attack
+from robustvit.attacks.base import check_judges
 from robustvit.compiling import Compile
 from robustvit.data import AUGMENTATIONS, Augmentation, DataSpec
 from robustvit.errors import UserError, unknown
 from robustvit.models import ModelSpec
 from robustvit.objectives import OBJECTIVES, Objective
+from robustvit.objectives.adversarial import Adversarial
 from robustvit.precision import Precision
-from robustvit.threat import parse_number
+from robustvit.threat import Threat, parse_number
 from robustvit.training.schedule import SCHEDULES, Constant, Phase, Schedule
 
 KINDS: dict[type, dict[str, Any]] = {
@@ -103,14 +106,18 @@ class Recipe:
             raise UserError(f"ema: {self.ema}; accepted: null, or a decay between 0 and 1")
         if self.clip is not None and not self.clip > 0:
             raise UserError(f"clip: {self.clip}; accepted: null, or a norm above 0")
-        if self.select is not None and self.select.seed is None:
-            raise UserError("select.seed: null; accepted: a number, or selection would differ from run to run")
-        if getattr(self.select, "targeted", False):
-            raise UserError("select.targeted: True; a verdict is about the true label, accepted: False")
+        check_judges(self.select, "select")
 
     @property
     def epochs(self) -> int:
         return sum(phase.epochs for phase in self.phases)
+
+    @property
+    def threats(self) -> tuple[Threat, ...]:
+        """That it trains against, and selects by."""
+        objectives = [phase.objective for phase in self.phases]
+        attacks = [each.adversary for each in objectives if isinstance(each, Adversarial)]
+        return tuple(attack.threat for attack in (*attacks, *([self.select] if self.select else [])))
 
     def hash(self) -> str:
         """Identifies the result: covers all but names and places."""
@@ -178,13 +185,27 @@ def _build(wanted: Any, data: Any, path: str) -> Any:
 
 def _plain(wanted: Any, origin: Any, data: Any, path: str) -> Any:
     if wanted is Any:
-        return data
+        return _free(data, path)
     if wanted is float and isinstance(data, int | float | str) and not isinstance(data, bool):
-        return parse_number(data, path)
+        number = parse_number(data, path)
+        if not math.isfinite(number):
+            raise UserError(f"{path}: {data!r}; accepted: a finite number")
+        return number
     if isinstance(data, origin or wanted) and not (wanted is int and isinstance(data, bool)):
-        return data
+        return _free(data, path) if origin is dict else data
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "fields"}
     raise UserError(f"{path}: {data!r}; accepted: {names[origin or wanted]}")
+
+
+def _free(data: Any, path: str) -> Any:
+    """What a field without a type of its own may hold: what JSON can say."""
+    if isinstance(data, dict) and all(isinstance(key, str) for key in data):
+        return {key: _free(value, f"{path}.{key}") for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_free(value, f"{path}.{number}") for number, value in enumerate(data)]
+    if not (data is None or isinstance(data, bool | int | float | str)):
+        raise UserError(f"{path}: {data!r}; accepted: numbers, texts, true, false, null, lists, or fields with names")
+    return data
 
 
 def override(original: Settings, assignments: list[str]) -> Settings:
@@ -259,7 +280,8 @@ def _change_kind(node: dict[str, Any], kind: Any) -> None:
 def _tag(value: Any) -> str | None:
     for base, registry in KINDS.items():
         if isinstance(value, base):
-            return next(name for name, kind in registry.items() if type(value) is kind)
+            own = f"{type(value).__module__}.{type(value).__qualname__}"  # of one that somebody else wrote
+            return next((name for name, kind in registry.items() if type(value) is kind), own)
     return None
 
 
@@ -274,6 +296,6 @@ def load(path: Path) -> Recipe:
     except OSError as error:
         raise UserError(f"{path}: not a readable recipe: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a readable recipe: {error}") from None
+        raise UserError(f"{path}: not a readable recipe: {' '.join(str(error).split())}") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None

@@ -73,6 +73,7 @@ class Pace:
 
 def _bar(pace: Pace, what: str) -> Iterator[Advance]:
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn
     from rich.table import Column
 
@@ -88,11 +89,11 @@ def _bar(pace: Pace, what: str) -> Iterator[Advance]:
         TextColumn("[dim]{task.fields[note]}", table_column=cut(ratio=1)),
     )
     with Progress(*columns, console=console, expand=True) as bar:
-        task = bar.add_task(what, total=pace.total, completed=pace.finished, left=pace.left(), rate="", note="")
+        task = bar.add_task(escape(what), total=pace.total, completed=pace.finished, left=pace.left(), rate="", note="")
 
         def advance(count: int, note: str, spared: int = 0) -> None:
             pace.add(count, spared)
-            bar.update(task, completed=pace.finished, left=pace.left(), rate=pace.rate(wide), note=note)
+            bar.update(task, completed=pace.finished, left=pace.left(), rate=pace.rate(wide), note=escape(note))
 
         yield advance
 

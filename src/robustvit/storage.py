@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,18 @@ def write(path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
 
 def replace_file(path: Path, content: Callable[[], bytes]) -> None:
     """Atomically: a new file is complete and on the disk before it takes the old one's place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with open(partial, "wb") as file:
             file.write(content())
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
-        kept = f"the previous {path.name} is untouched" if path.exists() else "nothing was overwritten"
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        kept = f"the previous {path.name} is untouched" if path.is_file() else "nothing was overwritten"
         raise UserError(
             f"{path}: could not be saved ({error.strerror}); {kept}. Once that is mended, the same command goes on"
         ) from error

@@ -1,6 +1,7 @@
 """What the adversary may do: a ball of radius eps round the image, cut by the box [0, 1]."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -22,8 +23,8 @@ def parse_number(text: str | float, field: str = "eps") -> float:
 
 
 def _in_steps(eps: float) -> str:
-    """What was probably meant, if it is a whole number of the 255 steps of a pixel."""
-    return f"; did you mean {eps:g}/255?" if 2 <= eps <= 255 and eps == int(eps) else ""
+    """What was probably meant, if it may be a number of the 255 steps of a pixel."""
+    return f"; did you mean {eps:g}/255?" if 1 < eps <= 255 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,22 @@ class Threat:
     def __post_init__(self) -> None:
         if self.norm not in NORMS:
             raise UserError(f"threat.norm: {self.norm!r}; accepted: {', '.join(NORMS)}")
-        if not (isinstance(self.eps, int | float) and math.isfinite(self.eps) and self.eps >= 0):
+        if not (
+            isinstance(self.eps, int | float) and not isinstance(self.eps, bool) and math.isfinite(self.eps) and self.eps >= 0
+        ):
             raise UserError(f"threat.eps: {self.eps!r} is not a finite number ≥ 0")
         if self.norm == "linf" and self.eps > 1:
             raise UserError(f"threat.eps: {self.eps:g} is more than the whole range of a pixel, [0, 1]{_in_steps(self.eps)}")
+
+    def check_fits(self, shape: Sequence[int]) -> None:
+        """No image of that shape is further from another than the box is wide."""
+        pixels = math.prod(shape)
+        widest = {"linf": 1.0, "l2": math.sqrt(pixels), "l1": float(pixels)}[self.norm]
+        if self.eps > widest:
+            raise UserError(
+                f"threat.eps: {self.eps:g} in {self.norm} is more than the distance of black from white, {widest:.4g} for "
+                f"images of shape {tuple(shape)}{_in_steps(self.eps)}"
+            )
 
     def scaled(self, factor: float) -> "Threat":
         return replace(self, eps=self.eps * factor)

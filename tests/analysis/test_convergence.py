@@ -10,7 +10,6 @@ from robustvit.analysis import Convergence
 from robustvit.analysis.convergence import Recorded
 from robustvit.attacks import PGD, Queries
 from robustvit.data import Images
-from robustvit.errors import UserError
 from robustvit.models import Classifier
 from robustvit.threat import Threat
 
@@ -79,6 +78,7 @@ def test_a_recorder_is_itself_the_model_that_an_attack_asks(trained_vit: Classif
     assert Queries.of(recorded) is recorded
 
 
-def test_more_points_than_images_are_refused(line: nn.Module, points: Images) -> None:
-    with pytest.raises(UserError, match=r"convergence\.points: 13; accepted: 1 to 12, the size of 'points'"):
-        Convergence(LINF, points=13)(line, points)
+def test_of_fewer_images_all_are_looked_at(line: nn.Module, points: Images) -> None:
+    few = points.subset(slice(3))
+    (row,) = Convergence(LINF, steps=(1, 2), long_steps=2, points=4, restarts=2)(line, few).data["models"]
+    assert row["n"] == 3

@@ -296,6 +296,11 @@ def test_every_attack_has_a_name_for_reports(attack: Attack) -> None:
     assert attack.name == attack.name.lower()
 
 
+def test_a_label_beyond_the_models_classes_is_an_error(tiny_vit: Classifier, images: Batch) -> None:
+    with pytest.raises(UserError, match="labels: up to 12; accepted by the model: 0 to 9"):
+        PGD(Threat("linf", 0.1), steps=1)(tiny_vit, images[0], images[1].clamp(min=12))
+
+
 @pytest.mark.parametrize(
     "y",
     [torch.zeros(3, dtype=torch.int64), torch.zeros(4, dtype=torch.int32), torch.zeros(4), torch.tensor([0, 1, -1, 2])],

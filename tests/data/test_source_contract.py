@@ -218,6 +218,7 @@ BAD: dict[str, tuple[Arrays, str]] = {
     "integers of another type": (arrays(x_train=np.zeros((40, 8, 8), np.int64)), "torch.int64; accepted: uint8"),
     "no images": (arrays(x_train=np.zeros((0, 8, 8)), y_train=np.zeros(0, int)), "the set is empty"),
     "two channels": (arrays((8, 8, 2)), "with 1 or 3 channels"),
+    "channels first": (arrays((3, 8, 8)), r"x_train in .*of shape \(40, 3, 8, 8\); accepted: \[N, height, width, channels\]"),
     "flat images": (arrays((64,)), "accepted: .N, height, width, channels."),
     "negative labels": (arrays(y_train=np.full(40, -1)), "labels from -1 to -1; accepted: 0 or more"),
     "labels beyond the classes": (arrays() | {"classes": np.array(["a", "b"])}, "accepted: 0 to 1"),
@@ -227,7 +228,7 @@ BAD: dict[str, tuple[Arrays, str]] = {
     "labels as words": (arrays(y_train=np.array(["cat"] * 40)), "labels"),
     "images as words": (arrays(x_train=np.full((40, 8, 8), "a")), "images of type"),
     "no training part": ({"x_test": np.zeros((2, 8, 8)), "y_test": np.zeros(2, int)}, "lacks x_train and y_train"),
-    "pickled objects": (arrays(x_train=np.array([{"run": "me"}] * 40, dtype=object)), "cannot be read as .npz"),
+    "pickled objects": (arrays(x_train=np.array([{"run": "me"}] * 40, dtype=object)), "is no .npz, or not whole"),
 }
 
 
@@ -246,7 +247,7 @@ def test_a_file_that_is_no_npz_is_an_error(damage: str, tmp_path: Path) -> None:
             np.save(file, np.zeros((4, 8, 8)))
     else:
         path.write_bytes({"truncated": path.read_bytes()[:1000], "text": b"hello", "empty": b""}[damage])
-    with pytest.raises(UserError, match=r"cannot be read as \.npz"):
+    with pytest.raises(UserError, match=r"is no \.npz, or not whole"):
         DataSpec("npz", str(path)).load("train")
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from robustvit.attacks import FGSM, PGD, Attack
+from robustvit.attacks import FGSM, PGD, Attack, Model
 from robustvit.config import from_data
 from robustvit.data import DataSpec, Images
 from robustvit.errors import UserError
@@ -278,6 +279,41 @@ def test_a_plain_module_of_other_classes_is_an_error_too(outputs: int, data: str
 def test_a_batch_size_below_one_is_an_error(batch_size: int, tiny_vit: Classifier, data: str) -> None:
     with pytest.raises(UserError, match="batch_size"):
         judged(tiny_vit, data, [None], batch_size=batch_size)
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.uint8, torch.int64])
+def test_labels_may_be_whole_numbers_of_any_type(
+    kind: torch.dtype, tiny_vit: Classifier, images: tuple[Tensor, Tensor]
+) -> None:
+    x, y = images
+    (outcome,) = judged(tiny_vit, (x, y.to(kind)), FGSM(Threat("linf", 0.1)))
+    assert outcome.n == len(x)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bool])
+def test_other_labels_are_an_error(kind: torch.dtype, tiny_vit: Classifier, images: tuple[Tensor, Tensor]) -> None:
+    with pytest.raises(UserError, match="labels of type torch"):
+        judged(tiny_vit, (images[0], images[1].to(kind)), FGSM(Threat("linf", 0.1)))
+
+
+@dataclass(frozen=True)
+class Black(Attack):
+    """An attack that somebody wrote, in no registry."""
+
+    threat: Threat
+    seed: int | None = 0
+
+    def perturb(self, model: Model, x: Tensor, y: Tensor) -> Tensor:
+        return (x - self.threat.eps).clamp(min=0)
+
+    def cost(self, classes: int = 10) -> int:
+        return 0
+
+
+def test_an_attack_of_ones_own_is_judged_like_any_other(trained_run: Path, data: str, tmp_path: Path) -> None:
+    (outcome,) = judged(trained_run, data, Black(Threat("linf", 0.3)), tmp_path)
+    assert outcome.provenance["attack"]["type"].endswith("test_evaluate.Black")
+    assert Outcome.load(tmp_path / "outcomes" / "black_linf_0.3.json").name == outcome.name
 
 
 def test_two_attacks_of_one_name_both_keep_their_evidence(tiny_vit: Classifier, data: str, tmp_path: Path) -> None:

@@ -124,6 +124,28 @@ def test_the_headline_is_the_strongest_attack_at_the_eps_of_most_outcomes(tmp_pa
     assert re.search(r"clean imagesn = 40\s*" + re.escape(share["fgsm linf 0.08"]) + "%under fgsm linf 0.08n = 40", page.text)
 
 
+def test_of_two_attacks_that_break_as_many_the_stronger_is_the_headline(tmp_path: Path) -> None:
+    attacks = [FGSM(Threat("linf", 0.9)), PGD(Threat("linf", 0.9), steps=3, seed=0)]
+    folder = judged(tmp_path / "run", [None, *attacks])
+    page = Page(write_report(folder, tmp_path / "report.html"))
+    assert "0.0%under pgd-3 linf 0.9" in page.text
+
+
+def test_the_page_lies_in_its_run_or_beside_its_runs(tmp_path: Path) -> None:
+    one, other = judged(tmp_path / "one"), judged(tmp_path / "other")
+    assert write_report(one) == one / "report.html"
+    assert write_report([one, other]) == tmp_path / "report.html"
+
+
+def test_runs_judged_on_different_images_are_not_compared_whatever_the_images_are_called(tmp_path: Path) -> None:
+    test, train = digits(), DataSpec("digits").load("train").subset(slice(40))
+    same = Images("under another name", test.x, test.y)
+    one, other, renamed = (judged(tmp_path / n, images=i) for n, i in (("one", test), ("other", train), ("renamed", same)))
+    write_report([one, renamed], tmp_path / "report.html")
+    with pytest.raises(UserError, match=r"'one' was judged on digits \(digest \w+\), 'other' on digits \(digest"):
+        write_report([one, other], tmp_path / "report.html")
+
+
 def test_a_trial_on_few_images_is_in_the_table_and_nowhere_else(tmp_path: Path) -> None:
     (outcome,) = evaluate(linear(), digits(), FGSM(LINF), device="cpu", checks=False)
     images = digits().subset(torch.from_numpy(np.argsort(outcome.correct)))  # those that fall come first
@@ -294,10 +316,16 @@ def test_a_damaged_outcome_is_an_error_that_names_it(suffix: str, tmp_path: Path
         write_report([folder], tmp_path / "report.html")
 
 
-@pytest.mark.parametrize("end", [b'{"step": 3, "ep', b"\xff\xfe"])
-def test_a_log_that_was_cut_off_is_an_error_that_names_it(end: bytes, whole_run: Path, tmp_path: Path) -> None:
+def test_half_a_line_that_a_killed_run_left_is_passed_over(whole_run: Path, tmp_path: Path) -> None:
+    log, before = whole_run / "metrics.jsonl", write_report([whole_run], tmp_path / "before.html").read_text()
+    log.write_bytes(log.read_bytes() + b'{"step": 3, "ep')
+    assert write_report([whole_run], tmp_path / "after.html").read_text() == before
+
+
+@pytest.mark.parametrize("line", [b'{"step": 3, "ep', b"\xff\xfe"])
+def test_a_damaged_log_is_an_error_that_names_it(line: bytes, whole_run: Path, tmp_path: Path) -> None:
     log = whole_run / "metrics.jsonl"
-    log.write_bytes(log.read_bytes() + end)
+    log.write_bytes(log.read_bytes() + line + b"\n")
     with pytest.raises(UserError, match=re.escape(str(log))):
         write_report([whole_run], tmp_path / "report.html")
 

@@ -1,5 +1,6 @@
 """fit() on two hundred digits."""
 
+import io
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from robustvit import storage
+from robustvit import progress, storage
 from robustvit.attacks import PGD
 from robustvit.config import override
 from robustvit.data import hold_out
@@ -271,6 +272,27 @@ def test_a_run_that_is_asked_to_stop_saves_its_state_in_the_middle_of_an_epoch(s
 
     with monkeypatch.context() as patch:
         patch.setattr(Learner, "step", third_is_the_last)
+        with pytest.raises(KeyboardInterrupt):
+            train(small, tmp_path / "stopped")
+    assert checkpoint.load_state(tmp_path / "stopped" / "checkpoints" / "resume.safetensors").state.step == 3
+    whole, stopped = (weights(train(small, tmp_path / name)) for name in ("whole", "stopped"))
+    assert all(torch.equal(whole[name], stopped[name]) for name in whole)
+
+
+class AsksToStop(io.StringIO):
+    """A terminal where somebody presses Ctrl-C while the second line of progress is being printed."""
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if self.getvalue().count("images/s") == 2 and "images/s" in text:
+            os.kill(os.getpid(), signal.SIGINT)
+        return written
+
+
+def test_asked_to_stop_at_whatever_moment_it_saves_before_it_ends(small, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(progress, "EVERY", 0.0)
+        patch.setattr("sys.stderr", AsksToStop())
         with pytest.raises(KeyboardInterrupt):
             train(small, tmp_path / "stopped")
     assert checkpoint.load_state(tmp_path / "stopped" / "checkpoints" / "resume.safetensors").state.step == 3

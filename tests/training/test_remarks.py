@@ -19,7 +19,7 @@ def test_no_recipe_of_the_project_says_what_it_will_not_do(name: str) -> None:
     [
         (
             ["phases.0.epochs=2"],
-            ["phases.0.eps comes to 33% of its full value in the 2 epochs", "optim.schedule comes to 50%"],
+            ["phases.0.eps comes to 33% of its full value in 2 epochs; phases.0.eps.epochs=1", "optim.schedule comes to 50%"],
         ),
         (["phases.0.objective.adversary.threat.eps=0.06"], ["selected under linf 0.12.* trained against linf 0.06"]),
         (["phases.0.objective.adversary.threat.norm=l2"], ["selected under linf 0.12.* trained against l2 0.12"]),

@@ -13,7 +13,6 @@ from robustvit.analysis.subjects import Subject, loss_under
 from robustvit.attacks import PGD, Queries
 from robustvit.attacks.query import Ascent
 from robustvit.data import Images
-from robustvit.errors import UserError
 from robustvit.progress import progress
 from robustvit.threat import Threat
 
@@ -37,9 +36,9 @@ class Recorded(Queries):
 class Convergence(Analysis):
     """Final loss against the number of steps, and loss at every step of a long run (light recipe, figures 5, 6 and 14–17).
 
-    On the first `points` images, from `restarts` random starts each: separate runs of each of `steps`, stepping by
-    `step`·eps/steps, and one of `long_steps` with the large step of `long_step`·eps (its size is not stated). Of the long run
-    the mean loss is told at every step, that of each image and start at some (`moments`).
+    On the first `points` images (all, where there are fewer), from `restarts` random starts each: separate runs of each of
+    `steps`, stepping by `step`·eps/steps, and one of `long_steps` with the large step of `long_step`·eps (its size is not
+    stated). Of the long run the mean loss is told at every step, that of each image and start at some (`moments`).
     """
 
     name: ClassVar[str] = "convergence"
@@ -58,7 +57,7 @@ class Convergence(Analysis):
         check_step(self, "long_step")
 
     def cost(self, images: int) -> tuple[int, int]:
-        return self.points * self.restarts, sum(attack.cost() + 1 for attack in (*self._separate, self._long))
+        return min(self.points, images) * self.restarts, sum(attack.cost() + 1 for attack in (*self._separate, self._long))
 
     @property
     def _separate(self) -> list[PGD]:
@@ -69,8 +68,6 @@ class Convergence(Analysis):
         return PGD(self.threat, steps=self.long_steps, step=self.long_step, step_unit="eps")
 
     def examine(self, subjects: list[Subject], images: Images) -> Finding:
-        if self.points > len(images):
-            raise UserError(f"convergence.points: {self.points}; accepted: 1 to {len(images)}, the size of {images.name!r}")
         points = images.subset(slice(self.points))
         count, passes = self.cost(len(images))
         final, path = [], []
@@ -102,14 +99,14 @@ class Convergence(Analysis):
         return [*recorded.losses, last]
 
     def _by_point(self, losses: list[Tensor]) -> np.ndarray:
-        return torch.stack(losses, 1).view(self.points, self.restarts, -1).cpu().numpy()
+        return torch.stack(losses, 1).view(-1, self.restarts, len(losses)).cpu().numpy()
 
     def _row(self, subject: Subject, final: np.ndarray, path: np.ndarray) -> dict[str, Any]:
         near = path >= (1 - NEAR) * path.max(2, keepdims=True)
         return {
             "model": subject.name,
             "epoch": subject.epoch,
-            "n": self.points,
+            "n": len(final),
             "restarts": self.restarts,
             "attacks": [
                 {

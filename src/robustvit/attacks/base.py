@@ -31,7 +31,7 @@ class Attack:
         if len(x) == 0:
             return x.clone()
         with attackable(model):
-            x_adv = self.perturb(Queries.of(model).for_one_attack(), x, y).detach()
+            x_adv = self.perturb(Queries.of(model).for_one_attack(y), x, y).detach()
         bad = ~x_adv.isfinite().flatten(1).all(1)
         if bad.any():
             first = int(bad.nonzero()[0, 0])
@@ -139,6 +139,16 @@ def forget(model: nn.Module) -> None:
             module.train()
             for each, mode in modes:
                 each.training = mode
+
+
+def check_judges(attack: Attack | None, field: str = "attack") -> None:
+    """Is it one that a verdict can be made by? `field` is what errors call it."""
+    if getattr(attack, "targeted", False):
+        raise UserError(f"{field}.targeted: True; a verdict is about the true label, accepted: False")
+    if attack and attack.unseeded:
+        raise UserError(f"{field}.seed: null; accepted: a number, such as 0, or an image's noise would depend on its batch")
+    if attack and attack.seed is not None and not 0 <= attack.seed < 2**31:
+        raise UserError(f"{field}.seed: {attack.seed}; accepted: 0 to {2**31 - 1}")
 
 
 def check_images(x: Tensor) -> None:

@@ -51,7 +51,7 @@ class Queries:
     a stochastic model, and the logits are the log of its mean probabilities: success is judged on the averaged prediction.
     `scale` multiplies the logits. `busy` is how many pixels keep the device busy, None by its kind.
     `replay`, within one attack, spares a GPU the launches of small batches, unless `graphs` is off. `fast` is a faster form of
-    the same function, asked in the model's stead except for what must be exact.
+    the same function, asked in the model's stead except for what must be exact. `label` is the largest that answers must cover.
     """
 
     model: Model
@@ -62,6 +62,7 @@ class Queries:
     graphs: bool = True
     replay: Replay | None = None
     fast: Model | None = None
+    label: int = 0
     ledger: Ledger = field(default_factory=Ledger)
 
     @staticmethod
@@ -76,8 +77,8 @@ class Queries:
     def exactly(self) -> "Queries":
         return replace(self, precision="fp32", fast=None)
 
-    def for_one_attack(self) -> "Queries":
-        return replace(self, replay=Replay() if self.graphs else None)
+    def for_one_attack(self, y: Tensor) -> "Queries":
+        return replace(self, replay=Replay() if self.graphs else None, label=int(y.max()) if y.dim() == 1 else y.shape[1] - 1)
 
     def at_once(self, x: Tensor) -> int:
         """How many times these images can be asked about together, about as fast as once."""
@@ -155,6 +156,10 @@ class Queries:
         logits = (self.fast or self.model)(x)
         if not isinstance(logits, Tensor):
             raise UserError(f"model: answers with a {type(logits).__name__}; accepted: one tensor of logits, [batch, classes]")
+        if logits.dim() != 2 or len(logits) != len(x):
+            raise UserError(f"model: answers {tuple(logits.shape)} to {len(x)} images; accepted: one row of logits an image")
+        if self.label >= logits.shape[1]:
+            raise UserError(f"labels: up to {self.label}; accepted by the model: 0 to {logits.shape[1] - 1}")
         wide = logits if logits.dtype == torch.float64 else logits.float()
         return wide * self.scale if self.scale != 1 else wide
 

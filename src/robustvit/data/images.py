@@ -34,6 +34,9 @@ class Images:
             raise UserError(f"data {self.name!r}: the set is empty; accepted: one image or more")
         if self.y.shape != self.x.shape[:1]:
             raise UserError(f"data {self.name!r}: {len(self.x)} images but labels of shape {tuple(self.y.shape)}")
+        if self.y.is_floating_point() or self.y.dtype == torch.bool:
+            raise UserError(f"data {self.name!r}: labels of type {self.y.dtype}; accepted: whole numbers, as int64")
+        object.__setattr__(self, "y", self.y.long())
         low, high = int(self.y.min()), int(self.y.max())
         if low < 0 or (self.classes and high >= len(self.classes)):
             accepted = f"0 to {len(self.classes) - 1}" if self.classes else "0 or more"

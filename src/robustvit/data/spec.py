@@ -86,6 +86,8 @@ class DataSpec:
     def parse(text: str) -> "DataSpec":
         """`digits`, `npz:PATH`, `torchvision:NAME` or `torchvision:NAME:PATH`."""
         source, _, rest = text.partition(":")
+        if source.endswith(".npz"):
+            raise UserError(f"data: {text!r} is a file, of which set? Accepted: npz:{text}, or cifar10:{text} and the like")
         if source in FAMILIES:
             name, _, rest = rest.partition(":")
             source = f"{source}:{name}"

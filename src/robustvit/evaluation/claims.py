@@ -39,7 +39,10 @@ class Claims:
 
 def read_claims(path: Path) -> Claims:
     if path.suffix != ".json" or not path.is_file():
-        raise UserError(f"outcome {str(path)!r}: no such file; accepted: a .json of a folder outcomes/")
+        there = sorted(map(str, path.glob("outcomes/*.json"))) if path.is_dir() else []
+        raise UserError(
+            f"outcome {str(path)!r}: no such file; accepted: {' or '.join(there) or 'a .json of a folder outcomes/'}"
+        )
     outcome = Outcome.load(path)
     told, arrays = outcome.provenance, outcome.arrays
     folder = told.get("evidence")

@@ -11,7 +11,7 @@ from robustvit.data.spec import DataSpec
 from robustvit.errors import UserError, concerning
 from robustvit.models.classifier import check_there, no_run
 from robustvit.objectives.adversarial import Adversarial
-from robustvit.threat import Threat, parse_number
+from robustvit.threat import NORMS, Threat, parse_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,8 @@ class Defaults:
 
     def threat(self, norm: str | None, eps: str | None) -> Threat:
         norm = norm.lower() if norm else None  # AutoAttack writes Linf
+        if norm not in (None, *NORMS):
+            raise UserError(f"--norm: {norm!r}; accepted: {', '.join(NORMS)}")
         own = _trained_against(self.recipe)
         if eps is None and own is None:
             raise UserError("--eps: missing; the model was not trained against a threat, so say one, as in --eps 8/255")

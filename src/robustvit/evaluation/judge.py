@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from robustvit import noise
 from robustvit.attacks import Attack, Queries, attackable
+from robustvit.attacks.base import check_judges
 from robustvit.attacks.losses import margin
 from robustvit.data import Images
 from robustvit.errors import UserError
@@ -66,7 +67,7 @@ def attack_window(
 
     `seed` matters to a stochastic model alone: what the attack sees of it follows from (seed, stage).
     """
-    check_attack(attack)
+    check_judges(attack)
     stages = attack.stages if attack else ()
     verdict = replace(ask.exactly(), draws=attack.draws if attack else 1)
     weights = _weights(ask)
@@ -194,21 +195,9 @@ def alike(before: Answers, now: Answers) -> bool:
     return bool(((one - other).abs() <= SAME_ANSWER * other.abs().amax(0)).all())
 
 
-def check_attack(attack: Attack | None) -> None:
-    """Is it one that a verdict can be made by?"""
-    if getattr(attack, "targeted", False):
-        raise UserError("attack.targeted: True; a verdict is about the true label, accepted: False")
-    if attack and attack.unseeded:
-        raise UserError("attack.seed: null; accepted: a number, such as 0, or an image's noise would depend on its batch")
-    if attack and attack.seed is not None and not 0 <= attack.seed < 2**31:
-        raise UserError(f"attack.seed: {attack.seed}; accepted: 0 to {2**31 - 1}")
-
-
 def check_answers(ask: Queries, x: Tensor, images: Images) -> None:
-    """Does the model answer with one logit a class? A module from Python does not say how many classes it has."""
+    """Does the model answer for all classes? A module from Python does not say how many it has."""
     logits = ask(x)
-    if logits.dim() != 2 or len(logits) != len(x):
-        raise UserError(f"model: answers {tuple(logits.shape)} to {len(x)} images; accepted: one row of logits an image")
     if images.classes and logits.shape[1] != len(images.classes):
         raise UserError(f"model: {logits.shape[1]} classes, but data {images.name!r} has {len(images.classes)}")
     if int(images.y.max()) >= logits.shape[1]:

@@ -5,6 +5,7 @@ import json
 import math
 import zipfile
 import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,13 @@ class Outcome:
             counted = f"{int(correct.sum())} of {len(correct)}"
             raise UserError(f"{path}: says {said[0]} of {said[1]} correct, but the results beside it are {counted}")
         return Outcome(name, correct, provenance, arrays)
+
+
+def told(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """What a terminal shows: the numbers, then each warning once."""
+    yield from map(str, outcomes)
+    for warning in {str(warning): warning for outcome in outcomes for warning in outcome.warnings}.values():
+        yield f"warning, {warning['name']}: {warning['message']}\n  next: {warning['advice']}"
 
 
 def file_name(outcome: str) -> str:

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from robustvit.attacks import Attack, Queries
+from robustvit.attacks.base import check_judges
 from robustvit.compiling import Compile
 from robustvit.config import to_data
 from robustvit.errors import UserError
 from robustvit.evaluation import masking, memory
 from robustvit.evaluation.choice import Choice, Data, choose
-from robustvit.evaluation.judge import Answers, Verdicts, alike, answers, attack_window, check_answers, check_attack, judging
+from robustvit.evaluation.judge import Answers, Verdicts, alike, answers, attack_window, check_answers, judging
 from robustvit.evaluation.outcome import Outcome, file_name
 from robustvit.evaluation.parts import EXAMPLES, Parts, free_name, identity, merged, open_parts, plan
 from robustvit.evaluation.place import check_place
@@ -53,6 +54,8 @@ def evaluate(
     for name, value in (("batch_size", batch_size), ("window", window)):
         if value is not None and value < 1:
             raise UserError(f"{name}: {value}; accepted: 1 or more, or none to find it by what fits")
+    if out is not None and Path(out).exists() and not Path(out).is_dir():
+        raise UserError(f"out: {str(out)!r} is a file; accepted: a folder, new or of this model")
     attacks = _listed(suite)
     team = Team.assemble(device)
     own = isinstance(model, nn.Module)
@@ -60,6 +63,8 @@ def evaluate(
     classifier = load_model(model).to(team.device)
     try:
         choice = choose(classifier, data, images, sample_seed)
+        for attack in filter(None, attacks):
+            attack.threat.check_fits(choice.everything.shape)
         about = {"name": type(model).__name__ if own else str(model), "fingerprint": fingerprint(classifier)}
         provenance = {"model": about, "data": choice.about, "versions": versions(team.device)}
         folder = Path(out) / "outcomes" if out else None
@@ -76,7 +81,7 @@ def _listed(suite: Suite | Attack) -> Suite:
     if not isinstance(attacks, list | tuple) or not all(attack is None or isinstance(attack, Attack) for attack in attacks):
         raise UserError(f"suite: {suite!r}; accepted: an attack, or a suite such as robustvit.quick(threat)")
     for attack in attacks:
-        check_attack(attack)
+        check_judges(attack)
     return attacks
 
 

@@ -35,11 +35,8 @@ def autoattack(threat: Threat, version: Version = "standard", precision: Precisi
     return [None, autoattack_of(threat, version, seed, precision)]
 
 
-def attacks_of(texts: Sequence[str], threat: Threat, options: dict[str, Any]) -> Suite:
-    """Clean accuracy and attacks as a recipe has them, such as `{type: gama, steps: 50}`; threat and seed are filled in.
-
-    Any other option is one of a suite: an error, not ignored.
-    """
+def _attacks_of(texts: Sequence[str], threat: Threat, options: dict[str, Any]) -> Suite:
+    """Clean accuracy and attacks as a recipe has them, such as `{type: gama, steps: 50}`; threat and seed are filled in."""
     for option in options:
         if option != "seed":
             raise UserError(f"--{option}: means nothing to --attack; accepted: its own field, as in '{{type: pgd, steps: 50}}'")
@@ -76,8 +73,11 @@ def _pgd(threat: Threat, steps: int, restarts: int, seed: int) -> Attack:
     return Restarts(attack, restarts) if restarts > 1 else attack
 
 
-def build_suite(name: str, threat: Threat, options: dict[str, Any]) -> Suite:
-    """The suite of that name; an option that it does not have is an error, not ignored."""
+def build_suite(name: str, threat: Threat, options: dict[str, Any], attacks: Sequence[str] = ()) -> Suite:
+    """The suite of that name, or of `attacks` instead. Of options None are left out; one that means nothing is an error."""
+    options = {option: value for option, value in options.items() if value is not None}
+    if attacks:
+        return _attacks_of(attacks, threat, options)
     if name not in SUITES:
         raise unknown("suite", name, SUITES)
     accepted = [option for option in inspect.signature(SUITES[name]).parameters if option != "threat"]

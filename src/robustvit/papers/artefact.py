@@ -151,8 +151,9 @@ class Look:
     """An analysis of all rows' models at once, for columns whose `ask` is "look".
 
     `make` builds it at a scale, for so many of its `images`; `read` finds a row's values by column in what it found: numbers,
-    or per-image ones as an array, which are then their own evidence. `others` are models that take part without a row. With
-    `epochs` the models are looked at through their training. `draw` makes the figure, by default all that a report shows.
+    or per-image ones as an array, which are then their own evidence, of all images or the `first` so many. `others` are models
+    that take part without a row. With `epochs` the models are looked at through their training. `draw` makes the figure, by
+    default all that a report shows.
     """
 
     make: Callable[["Scale"], Analysis]
@@ -161,6 +162,7 @@ class Look:
     epochs: bool = False
     images: Callable[["Scale"], int | None] = lambda scale: scale.images
     draw: Callable[[Finding], str] | None = None
+    first: int | None = None
 
 
 Images = Literal["robustbench", "all"]

@@ -12,7 +12,7 @@ import numpy as np
 from robustvit.analysis import Finding
 from robustvit.crew import Crew
 from robustvit.papers.account import Cells, account
-from robustvit.papers.artefact import Artefact, Cell, Claim, Limit, Source
+from robustvit.papers.artefact import Artefact, Cell, Claim, Limit, Look, Source
 from robustvit.papers.figures import draw
 from robustvit.papers.grid import Grid, waves
 from robustvit.papers.job import Job, Place
@@ -35,6 +35,7 @@ def reproduce(artefact: Artefact, grid: Grid, results: Path, seeds: int | None =
     cells = measured | _looked(job, findings)
     result = _with_verdicts(job, account(job, cells, findings, crew.jobs, time.monotonic() - started), cells)
     result = replace(result, figures=draw(artefact, result, findings[:1], job.logs(), results))
+    result.path(results).unlink(missing_ok=True)  # a result that is there has its findings beside it
     shutil.rmtree(result.folder(results), ignore_errors=True)
     for seed, finding in enumerate(findings):
         save_small(finding, result.folder(results) / f"seed-{seed}")
@@ -69,15 +70,18 @@ def _looked(job: Job, findings: Sequence[Finding]) -> dict[Place, list[Measured]
         for row in job.rows():
             # Weights of others are in every seed's finding, and one value all the same.
             own = values[: len(job.seeds_of(row.models["model"]))]
-            if found := [_of_look(finding, row.label, of_seed[row.label]) for finding, of_seed in own if row.label in of_seed]:
+            there = [(finding, of_seed[row.label]) for finding, of_seed in own if row.label in of_seed]
+            if found := [_of_look(look, row.label, *each) for each in there]:
                 cells[row.label, column.name] = found
     return cells
 
 
-def _of_look(finding: Finding, label: str, value: Any) -> Measured:
+def _of_look(look: Look, label: str, finding: Finding, value: Any) -> Measured:
     """A number, or one an image: shares in percent where images are right or wrong."""
     about, attack = finding.provenance["data"], finding.data.get("attack")
-    n = next((row["n"] for row in finding.data["models"] if row["model"] == label and "n" in row), about["images"])
+    n = look.first or next(
+        (row["n"] for row in finding.data["models"] if row["model"] == label and "n" in row), about["images"]
+    )
     data = {"name": about["name"], "digest": about["digest"], "n": n}
     if not isinstance(value, np.ndarray):
         return Measured(float(value), None, data, attack)

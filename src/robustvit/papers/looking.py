@@ -85,8 +85,8 @@ def look_at(of_seeds: Sequence[Sequence[Inquiry]], crew: Crew) -> list[Finding]:
     return [joined(of_seed) if len(of_seed) > 1 else of_seed[0] for of_seed in answers]
 
 
-def _who(inquiry: Inquiry) -> tuple[tuple[str, float | None], ...]:
-    return tuple((each.model, each.epoch) for each in inquiry.looked)
+def _who(inquiry: Inquiry) -> tuple[tuple[str, str, float | None], ...]:
+    return tuple((each.label, each.model, each.epoch) for each in inquiry.looked)
 
 
 LARGEST = 300_000  # bytes of an array that is kept beside a result

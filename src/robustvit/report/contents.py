@@ -10,6 +10,7 @@ from robustvit import config, storage
 from robustvit.analysis import ANALYSES, Finding
 from robustvit.analysis.finding import FOLDER
 from robustvit.config import Recipe
+from robustvit.data import DataSpec
 from robustvit.errors import UserError, unknown
 from robustvit.evaluation.outcome import Outcome
 
@@ -46,9 +47,7 @@ class RunContents:
         """Model and set, as far as the files tell."""
         told = [self.model] if self.model else []
         if self.outcomes:
-            told.append(
-                f"{self.outcomes[0].provenance['data']['name']}, {self.outcomes[0].provenance['data']['size']:,} images"
-            )
+            told.append(self.outcomes[0].provenance["data"]["name"])
         return " on ".join(told)
 
     @property
@@ -68,7 +67,7 @@ class RunContents:
             return bool(within), ensemble and group[0].n >= FEW, group[0].n
 
         group = max(on_same_images(self.outcomes), key=weight, default=[])
-        return clean_of(group), min(_within(group, threat), key=lambda o: o.accuracy, default=None)
+        return clean_of(group), min(_within(group, threat), key=_weakness, default=None)
 
     def curve(self, norm: str) -> list[tuple[float, Outcome]]:
         """The worst outcome at each eps, 0 among them, on the choice of images that has the most of them."""
@@ -85,7 +84,7 @@ def read_run(folder: Path) -> RunContents:
     if not outcomes and not findings and not recipe.exists():
         raise UserError(
             f"run {str(folder)!r}: holds neither recipe.yaml nor outcomes/ nor {FOLDER}/; "
-            "accepted: folders of train, evaluate or analyze"
+            f"accepted: folders of train, evaluate or analyze{_within_it(folder)}"
         )
     _of_one_model(folder, outcomes)
     _of_this_run(folder, outcomes)
@@ -101,6 +100,12 @@ def read_run(folder: Path) -> RunContents:
     )
 
 
+def _within_it(folder: Path) -> str:
+    kinds = ("recipe.yaml", "outcomes", FOLDER)
+    found = sorted({str(path.parent) for kind in kinds for path in folder.glob(f"*/{kind}")})
+    return f", such as {' and '.join(found)}" if found else ""
+
+
 def _understood(path: Path) -> Recipe | None:
     """A page shows a recipe as it stands, whether or not this version can train by it."""
     try:
@@ -111,12 +116,14 @@ def _understood(path: Path) -> Recipe | None:
 
 def _of_one_model(folder: Path, outcomes: list[Outcome]) -> None:
     """Numbers of two models, or of two sets of images, must not stand under one name."""
-    judged = [(o.provenance["model"]["fingerprint"], o.provenance["data"]["name"]) for o in outcomes]
+    judged = [(o.provenance["model"]["fingerprint"], _set_of(o.provenance["data"])) for o in outcomes]
     for outcome, other in zip(outcomes, judged, strict=True):
         if other != judged[0]:
+            first, data = outcomes[0], outcome.provenance["data"]
             raise UserError(
-                f"run {str(folder)!r}: {outcomes[0].name!r} is of model {judged[0][0]} on {judged[0][1]}, {outcome.name!r} of "
-                f"{other[0]} on {other[1]}; accepted: one model on one set of images. Evaluate each into its own --out"
+                f"run {str(folder)!r}: {first.name!r} is of model {judged[0][0]} on {_said(first.provenance['data'])}, "
+                f"{outcome.name!r} of {other[0]} on {_said(data)}; accepted: one model on one set of images. "
+                "Evaluate each into its own --out"
             )
 
 
@@ -134,13 +141,24 @@ def _of_this_run(folder: Path, outcomes: list[Outcome]) -> None:
 
 def check_comparable(runs: list[RunContents]) -> None:
     """Side by side, numbers of two sets would be compared."""
-    judged = [(run.name, str(run.outcomes[0].provenance["data"]["name"])) for run in runs if run.outcomes]
+    judged = [(run.name, run.outcomes[0].provenance["data"]) for run in runs if run.outcomes]
     for name, data in judged:
-        if data != judged[0][1]:
+        first, of_first = judged[0]
+        if _set_of(data) != _set_of(of_first):
             raise UserError(
-                f"runs: {judged[0][0]!r} was judged on {judged[0][1]}, {name!r} on {data}; accepted: runs judged on one set, "
-                "or a page for each"
+                f"runs: {first!r} was judged on {_said(of_first)}, {name!r} on {_said(data)}; accepted: runs judged on "
+                "one set, or a page for each"
             )
+
+
+def _set_of(data: dict[str, Any]) -> str:
+    """What tells a set from others: its images, or its name where each model sees the images of files at a size of its own."""
+    decodes = data["spec"] is not None and config.from_data(DataSpec, data["spec"]).decodes
+    return str(data["name"] if decodes else data["digest"])
+
+
+def _said(data: dict[str, Any]) -> str:
+    return f"{data['name']} (digest {data['digest']})"
 
 
 def _findings(folder: Path) -> list[Finding]:
@@ -156,7 +174,8 @@ def _findings(folder: Path) -> list[Finding]:
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The lines of a run's metrics.jsonl."""
     records = []
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
+    whole = path.read_text(errors="replace").rpartition("\n")[0]  # a run that was killed may end in half a line
+    for number, line in enumerate(whole.splitlines(), start=1):
         try:
             record = json.loads(line)
             if not isinstance(record, dict) or not isinstance(record.get("epoch"), int | float):
@@ -164,7 +183,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
             records.append(record)
         except ValueError as error:
             raise UserError(
-                f"{path}: line {number} is no record of training ({error}); remove it if the run was cut off there"
+                f"{path}: line {number} is no record of training ({error}); once it is mended or removed, the page can be made"
             ) from None
     return records
 
@@ -185,14 +204,18 @@ def _within(group: list[Outcome], threat: tuple[str, float] | None) -> list[Outc
     return [o for o in group if o.provenance["attack"] is not None and threat_of(o) == threat]
 
 
+def _weakness(outcome: Outcome) -> tuple[float, int]:
+    """The smaller, the more the attack achieved; of two that achieved as much, the one that asked more."""
+    return outcome.accuracy, -sum(stage["forward"] + stage["backward"] for stage in outcome.provenance["stages"])
+
+
 def _worst_by_eps(group: list[Outcome], norm: str) -> dict[float, Outcome]:
     clean = clean_of(group)
     worst = {0.0: clean} if clean else {}
     for outcome in group:
         if outcome.provenance["attack"] is not None and threat_of(outcome)[0] == norm:
             eps = outcome.eps
-            if eps not in worst or outcome.accuracy < worst[eps].accuracy:
-                worst[eps] = outcome
+            worst[eps] = min(worst.get(eps, outcome), outcome, key=_weakness)
     return worst
 
 

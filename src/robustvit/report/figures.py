@@ -41,6 +41,7 @@ def training_curves(runs: list[RunContents], key: str, label: str) -> str | None
                 marker = "o" if len(records) < 3 else None  # a line of one point would not be seen
                 axes.plot([r["epoch"] for r in records], [r[key] for r in records], color=colour, marker=marker, markersize=4)
                 names.append(f"{run.name}, {run.selected_by}" if key == HELD_OUT else run.name)
+        axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         legend(axes, names)
         return svg(figure)

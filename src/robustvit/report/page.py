@@ -1,5 +1,7 @@
 """write_report(): the page itself."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -13,14 +15,16 @@ from robustvit.report.figures import HELD_OUT, accuracy_against_eps, examples, t
 from robustvit.report.sections import sections
 
 
-def write_report(runs: list[str | Path] | list[Path], out: str | Path) -> Path:
-    """One page of one run or several; it opens from disk and loads nothing."""
+def write_report(runs: str | Path | Sequence[str | Path], out: str | Path | None = None) -> Path:
+    """One page of one run or several, by default in the run or beside the runs; it opens from disk and loads nothing."""
     if not runs:
         raise UserError("runs: none given; accepted: one folder or more")
-    path = Path(out)
+    folders = [Path(run) for run in ([runs] if isinstance(runs, str | Path) else runs)]
+    beside = folders[0] if len(folders) == 1 else Path(os.path.commonpath([folder.resolve() for folder in folders]))
+    path = Path(out) if out is not None else beside / "report.html"
     if path.is_dir() or (path.exists() and path.suffix not in (".html", ".htm")):
         raise UserError(f"out: {str(path)!r} is there and no page; accepted: a new file, or an .html to replace")
-    contents = [read_run(Path(run)) for run in runs]
+    contents = [read_run(folder) for folder in folders]
     check_comparable(contents)
     threat = main_threat(contents)
     curves = [
@@ -51,7 +55,14 @@ def environment(package: str) -> Environment:
     loader = ChoiceLoader([PackageLoader(package, "."), PackageLoader("robustvit.report", ".")])
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     made.filters["code"] = _code
+    made.filters["pixels"] = _in_pixels
     return made
+
+
+def _in_pixels(eps: float) -> str:
+    """As people write it, where it is a number of the 255 steps of a pixel."""
+    steps = 255 * eps
+    return f"{steps:.0f}/255" if eps and abs(steps - round(steps)) < 1e-6 else f"{eps:.4g}"
 
 
 def _code(text: str) -> Markup:

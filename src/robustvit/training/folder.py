@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ class RunFolder:
                 raise UserError(
                     f"out: {str(self.path)!r} is being trained in by another process; wait for its end, or pass another --out"
                 ) from None
+            except OSError as error:  # a file system without locks
+                print(f"note: {self.path} cannot be locked ({error.strerror}): start no second training in it", file=sys.stderr)
             yield
 
     def begin(self, recipe: Recipe, log_lines: int) -> None:

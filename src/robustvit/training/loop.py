@@ -72,7 +72,8 @@ def _train(run: "_Run", restored: Restored | None, save_every: int) -> None:
                 run.step(phase, now, step)
                 state.step = step + 1
                 epoch, within = divmod(state.step, calendar.steps_per_epoch)
-                if within == 0 or within % save_every == 0 or interruption.asked:
+                stop = interruption.asked  # once: a signal may come at any moment, and must not be heeded by half
+                if within == 0 or within % save_every == 0 or stop:
                     eps = phase.at(now).eps
                     run.log({"lr": lr} if eps is None else {"lr": lr, "eps": eps})
                     if within == 0 and (epoch % recipe.select_every == 0 or state.step == calendar.total):
@@ -81,7 +82,7 @@ def _train(run: "_Run", restored: Restored | None, save_every: int) -> None:
                         run.keep(epoch)
                     run.save()
                 advance(size, run.note)
-                if interruption.asked and state.step < calendar.total:
+                if stop and state.step < calendar.total:
                     raise KeyboardInterrupt
 
 
@@ -100,6 +101,8 @@ def _start(
     real, held_out = hold_out(spec.load("train"), recipe.seed)
     train, held_out = spec.mixed(real).to(accelerator.device), held_out.kept().to(accelerator.device)
     check_fits(model, train)
+    for threat in recipe.threats:
+        threat.check_fits(train.shape)
     check_fits(model, held_out)
     check_learns(model, held_out.batch(slice(1))[0].cpu().expand(2, *held_out.shape))
     calendar = Calendar(recipe, len(real), len(train) - len(real))
@@ -123,6 +126,10 @@ def _start(
             learner.ema.load(restored.ema)
         state = restored.state
     if accelerator.is_main_process:
+        if restored:
+            epoch = state.step // calendar.steps_per_epoch
+            done = state.step == calendar.total
+            print(f"note: {'trained already' if done else f'goes on after epoch {epoch}, step {state.step}'}", file=sys.stderr)
         folder.begin(recipe, state.log_lines)
     parts = calendar.parts(state.step, accelerator.process_index, accelerator.num_processes)
     feed = open_feed(train, spec, parts, recipe.seed)

@@ -41,5 +41,5 @@ def test_damaged_compression_is_an_error_that_names_the_file(tmp_path: Path) -> 
     start = entry.header_offset + 60
     content[start : start + 20] = b"\xff" * 20
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r"set\.npz' cannot be read as \.npz"):
+    with pytest.raises(UserError, match=r"set\.npz' is no \.npz, or not whole"):
         DataSpec("npz", str(path)).load("test")

@@ -41,15 +41,15 @@ def npz(spec: DataSpec, split: Split) -> Images:
         wanted = (f"x_{split}", f"y_{split}", "classes")
         arrays: dict[str, Any] = {name: archive[name] for name in archive.files if name in wanted}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"data.path: {str(path)!r} cannot be read as .npz: {error}") from None
+        raise UserError(f"data.path: {str(path)!r} is no .npz, or not whole: {error}") from None
     if not {f"x_{split}", f"y_{split}"} <= set(arrays):
         held = ", ".join(archive.files) or "nothing"
         raise UserError(f"data.path: {str(path)!r} lacks x_{split} and y_{split}; it has: {held}")
     x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
-    if x.ndim not in (3, 4):
+    if x.ndim not in (3, 4) or (x.ndim == 4 and x.shape[3] not in (1, 3)):
         raise UserError(
-            f"data.path: x_{split} in {str(path)!r} is of shape {x.shape}; accepted: [N, height, width, channels] or "
-            "[N, height, width]"
+            f"data.path: x_{split} in {str(path)!r} is of shape {x.shape}; accepted: [N, height, width, channels] "
+            "with 1 or 3 channels, or [N, height, width]"
         )
     if "classes" in arrays and arrays["classes"].ndim != 1:
         raise UserError(f"data.path: classes in {str(path)!r} is of shape {arrays['classes'].shape}; accepted: a name each")

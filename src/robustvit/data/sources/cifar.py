@@ -53,7 +53,7 @@ def _named(images: Images, name: str, classes: tuple[str, ...]) -> Images:
 
 def _cifar(name: str, kind: Any, classes: tuple[str, ...], spec: DataSpec, split: Split) -> Images:
     root = Path(spec.path or "data").expanduser()
-    if root.suffix == ".npz" and root.is_file():
+    if root.is_file():
         return _named(npz(spec, split), name, classes)
     try:
         if root.suffix == ".npz":

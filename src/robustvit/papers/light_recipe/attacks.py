@@ -134,8 +134,8 @@ FIGURE_5 = Artefact(
     (Column(PLATEAU, LOOK, FOUR), Column(SPREAD, LOOK, FOUR)),
     OF_CONVERGENCE,
     _limits(SATURATES, SIMILAR),
-    (f"One image, from twenty starts. {READING}",),
-    Look(_convergence, _read_convergence(FIRST), images=_climbed, draw=convergence.final_losses),
+    (f"The paper has one image and twenty starts. {READING}",),
+    Look(_convergence, _read_convergence(FIRST), images=_climbed, draw=convergence.final_losses, first=1),
 )
 FIGURE_6 = Artefact(
     "figure-6",
@@ -144,10 +144,10 @@ FIGURE_6 = Artefact(
     OF_CONVERGENCE,
     _limits(SOON, (SPREAD_ON_THE_WAY, {"at_most": 5.0})),
     (
-        "One image, from twenty starts, stepping by eps/4: the paper says that the step is relatively large, not how large. "
-        "That it converges after a few steps is read as 100 at most, that starts end alike as within 5%.",
+        "The paper has one image and twenty starts. We step by eps/4: it says that the step is relatively large, not "
+        "how large. That it converges after a few steps is read as 100 at most, that starts end alike as within 5%.",
     ),
-    Look(_convergence, _read_convergence(FIRST), images=_climbed, draw=convergence.losses_on_the_way),
+    Look(_convergence, _read_convergence(FIRST), images=_climbed, draw=convergence.losses_on_the_way, first=1),
 )
 FIGURES_14_17 = Artefact(
     "figure-14-17",

@@ -20,7 +20,8 @@ def convergence(finding: Finding) -> Section:
         figures.append(Drawing(_by_point(steps, final, f"{label(row)}: final loss against steps, an image a panel"), wide=True))
         heading = f"{label(row)}: loss at each of {length} steps, an image a panel"
         figures.append(Drawing(_by_point(finding.data["moments"], path, heading), wide=True))
-    table = [["mean loss", *(f"PGD-{k}" for k in steps), f"spread, PGD-{steps[-1]}", "steps until within 1%"]]
+    of_steps = [f"PGD-{k}" for k in steps]
+    table = [[f"mean loss of {rows[0]['n']} images", *of_steps, f"spread, {of_steps[-1]}", "steps until within 1%"]]
     for row in rows:
         losses = [f"{attack['loss']:.4g}" for attack in row["attacks"]]
         table.append([label(row), *losses, f"{row['attacks'][-1]['spread']:.2g}", f"{row['steps_until_near']:.0f}"])
