@@ -3,12 +3,14 @@
 make docs
 """
 
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -34,6 +36,7 @@ from robustvit.data.augment import (
 )
 from robustvit.data.augment.rand_augment import MOVES, OPERATIONS, operated
 from robustvit.demo import demo
+from robustvit.evaluation import Outcome
 
 REPORT = Path("runs/demo/report.html")
 PICTURES = Path(__file__).parent / "pictures"
@@ -66,6 +69,17 @@ def picture_of_report(target: Path) -> None:
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-background-networking"]
         size = ["--window-size=1180,960", f"--user-data-dir={profile}", f"--screenshot={target}"]
         subprocess.run([browser, *flags, *size, REPORT.resolve().as_uri()], check=True, capture_output=True)
+    target.with_suffix(".json").write_text(json.dumps(numbers(), indent=1) + "\n")
+
+
+def numbers() -> dict[str, Any]:
+    """What stands behind the picture, by run and outcome."""
+    found: dict[str, Any] = {"command": "robustvit demo"}
+    for run in sorted(path.parent for path in REPORT.parent.glob("*/outcomes")):
+        outcomes = sorted(map(Outcome.load, (run / "outcomes").glob("*.json")), key=lambda outcome: (outcome.eps, outcome.name))
+        found[run.name] = {outcome.name: outcome.summary for outcome in outcomes}
+        found["versions"] = outcomes[0].provenance["versions"]
+    return found
 
 
 def photographs() -> Tensor:
