@@ -69,7 +69,7 @@ def test_a_mistake_ends_a_real_process_with_one_line_and_status_1() -> None:
 def test_a_line_that_does_not_parse_ends_with_status_2(run: Run, line: str, said: str) -> None:
     ended = run(line)
     assert ended.status == 2
-    assert said in ended.out + ended.err
+    assert said.lower() in (ended.out + ended.err).lower()  # typer's versions write arguments in different cases
 
 
 def test_a_reader_that_leaves_ends_the_verb_quietly() -> None:

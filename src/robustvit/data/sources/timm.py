@@ -99,14 +99,14 @@ def _reader(spec: DataSpec, split: Split) -> Any:
         try:
             with _quiet():
                 made = create_dataset(name, root=root, split=wish, **spec.args)
-        except ImportError:
-            raise _lacking(spec, kind) from None
+        except ImportError as error:
+            raise _lacking(spec, kind, error) from None
         except (ValueError, RuntimeError, OSError, TypeError, KeyError, AttributeError) as error:
             # What the readers raise for a set that lacks the split differs from kind to kind.
             if number < len(accepted) and "split" in str(error):
                 continue
             if "install" in str(error):
-                raise _lacking(spec, kind) from None
+                raise _lacking(spec, kind, error) from None
             tried = " or ".join(map(repr, accepted))
             raise UserError(
                 f"data {spec.source!r}: split {tried} could not be opened ({error}); accepted: a name of "
@@ -127,9 +127,10 @@ def _quiet() -> Iterator[None]:
         logger.disabled = disabled
 
 
-def _lacking(spec: DataSpec, kind: str) -> UserError:
+def _lacking(spec: DataSpec, kind: str, error: Exception) -> UserError:
     return UserError(
-        f"data {spec.source!r}: needs the package {PACKAGES[kind]}, which is not here; pip install {PACKAGES[kind]}"
+        f"data {spec.source!r}: needs the package {PACKAGES[kind]}, which is not here or not whole ({error}); "
+        f"pip install {PACKAGES[kind]}"
     )
 
 
