@@ -20,8 +20,7 @@ def write_report(runs: str | Path | Sequence[str | Path], out: str | Path | None
     if not runs:
         raise UserError("runs: none given; accepted: one folder or more")
     folders = [Path(run) for run in ([runs] if isinstance(runs, str | Path) else runs)]
-    beside = folders[0] if len(folders) == 1 else Path(os.path.commonpath([folder.resolve() for folder in folders]))
-    path = Path(out) if out is not None else beside / "report.html"
+    path = Path(out) if out is not None else _place(folders)
     if path.is_dir() or (path.exists() and path.suffix not in (".html", ".htm")):
         raise UserError(f"out: {str(path)!r} is there and no page; accepted: a new file, or an .html to replace")
     contents = [read_run(folder) for folder in folders]
@@ -48,6 +47,15 @@ def write_report(runs: str | Path | Sequence[str | Path], out: str | Path | None
     )
     storage.replace_file(path, lambda: page.encode("utf-8"))  # as its <meta> says, whatever the machine prefers
     return path
+
+
+def _place(folders: list[Path]) -> Path:
+    if len(folders) == 1:
+        return folders[0] / "report.html"
+    beside = Path(os.path.commonpath([folder.resolve() for folder in folders]))
+    if beside == beside.parent:
+        raise UserError("out: missing; the runs lie in no common folder, so say where the page goes, as in --out report.html")
+    return beside / "report.html"
 
 
 def environment(package: str) -> Environment:
