@@ -35,7 +35,7 @@ format: setup
 bench: setup
 	$(BIN)/python benchmarks/projection.py
 	$(BIN)/python -m benchmarks.training
-	$(BIN)/python -m benchmarks.autoattack zoo:digits-robust --data digits --eps-linf 0.12 --norms linf l2 --alone
+	$(BIN)/python -m benchmarks.autoattack zoo:digits-robust --data digits --eps-linf 0.12 --images 360 --norms linf l2 --alone
 
 docs: setup
 	$(BIN)/python docs/make_pictures.py
