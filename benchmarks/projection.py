@@ -16,9 +16,9 @@ from torch import Tensor
 
 from robustvit.attacks import Queries
 from robustvit.attacks.losses import cross_entropy
-from robustvit.evaluation.run import versions
 from robustvit.models import ModelSpec, build
 from robustvit.threat import Threat
+from robustvit.versions import versions
 
 THREATS = (Threat("linf", 8 / 255), Threat("l2", 0.5), Threat("l1", 12.0))
 RESULT = Path(__file__).parent / "results" / "projection.json"

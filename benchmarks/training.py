@@ -27,7 +27,6 @@ from benchmarks.time_spent import where_time_goes
 from robustvit.attacks import PGD
 from robustvit.config import Optim, Recipe, to_data
 from robustvit.data import DataSpec
-from robustvit.evaluation.run import versions
 from robustvit.models import ModelSpec, build
 from robustvit.models.flops import cost_of
 from robustvit.objectives import PGDAT, TRADES
@@ -35,6 +34,7 @@ from robustvit.objectives.adversarial import Adversarial
 from robustvit.threat import Threat
 from robustvit.training.learner import Learner
 from robustvit.training.schedule import Phase
+from robustvit.versions import versions
 
 RESULT = Path(__file__).parent / "results" / "training.json"
 # Precision of the recipe, and torch's mode of compiling.

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from robustvit.attacks import FGSM, PGD, Attack, Restarts, WorstOf
 from robustvit.data import DataSpec, Images
 from robustvit.errors import UserError
-from robustvit.evaluation.judge import check_fits, judge
+from robustvit.evaluation.fits import check_fits
+from robustvit.evaluation.judge import judge
 from robustvit.models import Classifier
 from robustvit.threat import Threat
 

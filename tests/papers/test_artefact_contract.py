@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from robustvit.data import Images
-from robustvit.evaluation.judge import check_fits
+from robustvit.evaluation.fits import check_fits
 from robustvit.models import build
 from robustvit.papers import ARTEFACTS
 from robustvit.papers.artefact import Artefact, Cell, Limit

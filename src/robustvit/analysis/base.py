@@ -15,8 +15,8 @@ from robustvit.config import to_data
 from robustvit.data import Images
 from robustvit.errors import UserError
 from robustvit.evaluation.judge import judging
-from robustvit.evaluation.run import versions
 from robustvit.models import fingerprint
+from robustvit.versions import versions
 
 
 class Analysis:

@@ -13,7 +13,7 @@ from robustvit.attacks.losses import cross_entropy
 from robustvit.data import Images
 from robustvit.errors import UserError
 from robustvit.evaluation import Outcome, evaluate, memory
-from robustvit.evaluation.judge import check_answers, check_fits
+from robustvit.evaluation.fits import check_answers, check_fits
 from robustvit.evaluation.suites import Suite
 from robustvit.models import Classifier
 from robustvit.progress import Advance, unseen

@@ -8,7 +8,7 @@ from torch import Tensor
 from robustvit.config import to_data
 from robustvit.data import DataSpec, Images
 from robustvit.errors import UserError
-from robustvit.evaluation.judge import check_fits
+from robustvit.evaluation.fits import check_fits
 from robustvit.models import Classifier
 
 

@@ -1,8 +1,6 @@
 """evaluate(): a model and a suite of attacks to Outcomes, each with its evidence."""
 
-import platform
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,8 @@ from robustvit.config import to_data
 from robustvit.errors import UserError
 from robustvit.evaluation import masking, memory
 from robustvit.evaluation.choice import Choice, Data, choose
-from robustvit.evaluation.judge import Answers, Verdicts, alike, answers, attack_window, check_answers, judging
+from robustvit.evaluation.fits import check_answers
+from robustvit.evaluation.judge import Answers, Verdicts, alike, answers, attack_window, judging
 from robustvit.evaluation.outcome import Outcome, file_name
 from robustvit.evaluation.parts import EXAMPLES, Parts, free_name, identity, merged, open_parts, plan
 from robustvit.evaluation.place import check_place
@@ -26,6 +25,7 @@ from robustvit.evaluation.tally import Tally
 from robustvit.evaluation.team import Team
 from robustvit.models import Classifier, fingerprint, load_model
 from robustvit.progress import progress
+from robustvit.versions import versions
 
 
 def evaluate(
@@ -237,16 +237,3 @@ def _describe(attack: Attack | None) -> dict[str, Any]:
     if attack is None:
         return {"threat": None, "attack": None, "seed": None, "draws": 1}
     return {"threat": to_data(attack.threat), "attack": to_data(attack), "seed": attack.seed, "draws": attack.draws}
-
-
-def versions(device: torch.device) -> dict[str, str]:
-    packages = {name: _version(name) for name in ("robustvit", "torch", "torchvision", "timm", "numpy")}
-    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine() + " CPU"
-    return {**packages, "python": platform.python_version(), "device": hardware}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # run from its source, as on a machine where nothing can be installed
-        return "source"

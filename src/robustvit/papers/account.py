@@ -7,7 +7,6 @@ from typing import Any
 from robustvit.analysis import Finding
 from robustvit.config import Recipe, to_data
 from robustvit.device import find_device
-from robustvit.evaluation.run import versions
 from robustvit.models import fingerprint, load_model
 from robustvit.papers.artefact import Column, Row, Source, judged_on
 from robustvit.papers.grid import Training
@@ -16,6 +15,7 @@ from robustvit.papers.measures import Measured, cut_short
 from robustvit.papers.needs import givens, left_out, names_used
 from robustvit.papers.result import Entry, Line, Result, Table
 from robustvit.report.sections import sections
+from robustvit.versions import versions
 
 Cells = Mapping[tuple[str, str], Sequence[Measured]]
 

@@ -20,7 +20,8 @@ from robustvit.data.augment import Luck, augmented
 from robustvit.data.loading import Feed, open_feed
 from robustvit.device import find_device
 from robustvit.errors import UserError
-from robustvit.evaluation.judge import check_fits, judge
+from robustvit.evaluation.fits import check_fits
+from robustvit.evaluation.judge import judge
 from robustvit.models import build, fingerprint, resolved
 from robustvit.progress import progress
 from robustvit.training import checkpoint
