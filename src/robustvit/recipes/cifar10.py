@@ -1,4 +1,4 @@
-"""Recipes on CIFAR-10, by which the zoo's models were trained: small networks, hours on a CPU and minutes on one GPU."""
+"""Recipes on CIFAR-10 for small networks: hours on a CPU, work for a GPU."""
 
 from dataclasses import replace
 
