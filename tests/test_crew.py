@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import psutil
 import pytest
@@ -96,7 +97,10 @@ ASLEEP = "import time; from robustvit.crew import Crew\nwith Crew(2) as crew: cr
     ("how", "after"), [(signal.SIGINT, 0.0), (signal.SIGINT, 3.0), (signal.SIGKILL, 3.0)], ids=["early", "Ctrl-C", "killed"]
 )
 def test_its_processes_end_with_the_one_that_started_them(how: signal.Signals, after: float) -> None:
-    main = subprocess.Popen([sys.executable, "-c", ASLEEP], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    heeded = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # which a shell's background jobs are started without
+    main = subprocess.Popen(
+        [sys.executable, "-c", ASLEEP], stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heeded
+    )
     started = time.monotonic()
     while len(workers := _workers(main.pid)) < 2:
         assert time.monotonic() - started < 60
